@@ -194,8 +194,8 @@ def test_read_no_more_than_needed(place):
 
 
 def _versions(fd, size):
-    data = b''.join(os.pread(fd, MIB, at) for at in range(0, size, MIB))
-    assert len(data) == size
+    data = read_fully(fd, size)
+    assert len(data) == size, f'{len(data)} bytes of {size}'
     return stamps_of(data)
 
 

@@ -36,12 +36,7 @@ def _read_versions(path):
     fd = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size
-        data = b''
-        while len(data) < size:
-            more = os.pread(fd, 1 << 20, len(data))
-            if not more:
-                break
-            data += more
+        data = read_fully(fd, size)
         assert os.pread(fd, 10, size) == b''
     finally:
         os.close(fd)

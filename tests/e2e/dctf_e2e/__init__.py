@@ -16,7 +16,7 @@ directory of a failed test).
 from .child import Child, Load, in_child
 from .control import Control, ControlError
 from .data import (assert_same, assert_same_tree, bytes_of, drop_pages, make_shards, make_tree,
-                   read_all, read_at, stamp, stamps_of, write_file)
+                   read_all, read_at, read_fully, stamp, stamps_of, write_file)
 from .env import (DCTF, DCTFFS, DCTFFS_TEST, FACTOR, LONG, SANITIZER, Skip, limit, seed, skip,
                   scaled, wait_until, within)
 from .mount import Mount, Script

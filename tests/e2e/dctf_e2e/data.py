@@ -50,6 +50,18 @@ def read_at(path, offset, length):
         os.close(fd)
 
 
+def read_fully(fd, size):
+    """The first `size` bytes, or fewer where the file ends. A pread() that meets an error after
+    some bytes returns these: the error comes with the next."""
+    data = b''
+    while len(data) < size:
+        more = os.pread(fd, min(size - len(data), 1 << 20), len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
 def drop_pages(path):
     """Let the kernel forget the pages of a file, so that reads reach the daemon."""
     fd = os.open(path, os.O_RDONLY)
