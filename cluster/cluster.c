@@ -20,6 +20,7 @@
 
 #define CLOSE_ROUND_MS 20u
 #define SOURCE_CONCURRENCY_MIN 2u
+#define PROBE_MS 20u     /* an answer to `have` comes from memory */
 #define ENCODE_QUEUE 64u /* replies waiting to be encoded; more go plain */
 #define UNHEARD_ROUND_MS 50u
 #define HEDGE_PER_FETCH 0.05
@@ -325,6 +326,7 @@ enum dctf_err dctf_cluster_new(
         cluster->clock = *config->clock;
     cluster->started_ms = dctf_cluster_now_ms(cluster);
     cluster->read_deadline_ms = config->options->read_deadline_ms;
+    cluster->probe_ms = PROBE_MS;
     cluster->rng.state = dctf_rng_seed();
     dctf_hedge_init(&cluster->hedge, HEDGE_PER_FETCH, HEDGE_BURST, HEDGE_AT_ONCE);
     dctf_list_init(&cluster->peers);

@@ -12,7 +12,6 @@
 #define BUSY_ROUNDS 8u /* in all: so often those that have it may be busy */
 #define BUSY_MAX_MS 200u
 #define PROBE_RANKS 3u      /* that may have stood in for each other */
-#define PROBE_MS 20u        /* an answer to `have` comes from memory */
 #define SPARE_PROBE_MS 200u /* of what this node could not keep, and another therefore may have */
 
 static void probe_next(struct dctf_flight *flight);
@@ -91,7 +90,7 @@ static void probe_next(struct dctf_flight *flight)
     flight->get.addr = flight->addr;
     flight->get.ask.op = DCTF_PEER_HAVE;
     flight->get.deadline_ms =
-        dctf_spare_home_refused(&cluster->spare, flight->extent_key) ? SPARE_PROBE_MS : PROBE_MS;
+        dctf_spare_home_refused(&cluster->spare, flight->extent_key) ? SPARE_PROBE_MS : cluster->probe_ms;
     flight->get.silence_ms = 0;
     if (dctf_peer_get_start(cluster->client, &flight->get))
         probe_next(flight);

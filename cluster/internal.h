@@ -99,6 +99,7 @@ struct dctf_cluster {
     char id[DCTF_NODE_ID_MAX + 1];
     uint64_t started_ms; /* monotonic */
     uint64_t read_deadline_ms;
+    uint64_t probe_ms; /* a flight waits so long for whether a peer has the bytes */
 
     atomic_bool degraded;
 

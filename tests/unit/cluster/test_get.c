@@ -171,6 +171,7 @@ static void test_flight_leaves_peer_that_fell_silent(void **state)
     struct reading *reading;
 
     (void)state;
+    node_probes_patiently(&core->nodes[0]);
     peer_promise(&core->places[1]);
     reading = read_start(core, 0, shard, 0, shard->size);
     wait_until(peer_asked(&core->places[1]));

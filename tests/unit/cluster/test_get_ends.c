@@ -195,6 +195,7 @@ static void test_close_with_a_flight_at_a_peer(void **state)
     uint64_t begun_ms;
 
     (void)state;
+    node_probes_patiently(&core->nodes[0]);
     peer_promise(&core->places[1]);
     reading = read_start(core, 0, shard, 0, shard->size);
     wait_until(peer_asked(&core->places[1]));
