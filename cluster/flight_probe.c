@@ -36,6 +36,7 @@ static void probe_done(struct dctf_peer_get *get, enum dctf_err err, const struc
     dctf_peer_account_locked(cluster, peer, DCTF_FETCH_PREFETCH, late ? DCTF_ERR_CANCELLED : err, answer);
     if (!err && get->ask.op == DCTF_PEER_BLOCKS)
         cluster->counts.probe_hits++;
+    peer->probe_late |= late;
     if (err == DCTF_ERR_PEER_ABSENT && answer)
         peer->spare_full = answer->spare == DCTF_PEER_SPARE_FULL;
     if (!had)
@@ -61,10 +62,18 @@ static void probe_done(struct dctf_peer_get *get, enum dctf_err err, const struc
         probe_next(flight);
 }
 
+/* Whether a flight may lose time with the peer: one that left the last probe unanswered would cost each
+ * flight as much, until pings have told that it is gone. */
+static bool is_worth_asking_locked(const struct dctf_peer *peer, bool refused)
+{
+    return dctf_peer_usable_locked(peer) && (refused || !peer->probe_late);
+}
+
 /* Ask the next; the source when there is none left. */
 static void probe_next(struct dctf_flight *flight)
 {
     struct dctf_cluster *cluster = flight->cluster;
+    bool refused = dctf_spare_home_refused(&cluster->spare, flight->extent_key);
     struct dctf_peer *peer = NULL;
 
     pthread_mutex_lock(&cluster->lock);
@@ -72,7 +81,7 @@ static void probe_next(struct dctf_flight *flight)
         const struct dctf_node *node = dctf_view_node(flight->view, flight->chain[flight->chain_next++]);
 
         peer = dctf_peer_of_locked(cluster, node);
-        if (peer && !dctf_peer_usable_locked(peer))
+        if (peer && !is_worth_asking_locked(peer, refused))
             peer = NULL;
     }
     flight->state = DCTF_FLIGHT_PROBE;
@@ -89,8 +98,7 @@ static void probe_next(struct dctf_flight *flight)
     }
     flight->get.addr = flight->addr;
     flight->get.ask.op = DCTF_PEER_HAVE;
-    flight->get.deadline_ms =
-        dctf_spare_home_refused(&cluster->spare, flight->extent_key) ? SPARE_PROBE_MS : cluster->probe_ms;
+    flight->get.deadline_ms = refused ? SPARE_PROBE_MS : cluster->probe_ms;
     flight->get.silence_ms = 0;
     if (dctf_peer_get_start(cluster->client, &flight->get))
         probe_next(flight);

@@ -79,6 +79,7 @@ struct dctf_peer {
     unsigned missed, late; /* pings in a row; dctf_ping_counts() */
     bool heard;            /* it answered once */
     bool dead;             /* it was told of in the log */
+    bool probe_late;       /* a flight's probe was not answered in time, and nothing since */
     bool spare_full;       /* it said last that it has no room for what is spare */
     bool copying;          /* a piece for the replicator is under way */
     struct dctf_path_rate copy_rate;

@@ -182,6 +182,26 @@ static void test_flight_leaves_peer_that_fell_silent(void **state)
     core_close(core);
 }
 
+/* Who has the bytes is asked in vain once, not by every flight until pings have told. */
+static void test_flights_lose_time_with_silent_peer_once(void **state)
+{
+    struct core *core = core_open("npn", "topology_timeout_ms=60s " PATIENT);
+    struct shard *first = make_shard(core, SMALL_BYTES, 0, 1, ANY);
+    struct shard *second = make_shard(core, SMALL_BYTES, 0, 1, ANY);
+    uint64_t asked;
+
+    (void)state;
+    wait_until(peer_of(core, 0, 1).rtt_us); /* it was well */
+    relay_freeze(&core->places[1], true);
+    assert_int_equal(read_whole(core, 0, first), DCTF_OK);
+    asked = peer_of(core, 0, 1).requests;
+    assert_int_equal(read_whole(core, 0, second), DCTF_OK);
+    assert_int_equal(peer_of(core, 0, 1).requests, asked);
+    assert_int_equal(peer_of(core, 0, 1).breaker, DCTF_BREAKER_CLOSED);
+    relay_freeze(&core->places[1], false);
+    core_close(core);
+}
+
 static void test_slow_peer_is_hedged(void **state)
 {
     struct core *core = core_open("npn", "");
@@ -282,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_peer_that_never_answered_is_left),
         cmocka_unit_test(test_peer_that_fell_silent_is_left),
         cmocka_unit_test(test_flight_leaves_peer_that_fell_silent),
+        cmocka_unit_test(test_flights_lose_time_with_silent_peer_once),
         cmocka_unit_test(test_slow_peer_is_hedged),
         cmocka_unit_test(test_no_hedge_without_budget),
         cmocka_unit_test(test_busy_home_is_asked_again),
