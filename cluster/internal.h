@@ -79,11 +79,11 @@ struct dctf_peer {
     unsigned missed, late; /* pings in a row; dctf_ping_counts() */
     bool heard;            /* it answered once */
     bool dead;             /* it was told of in the log */
-    bool probe_late;       /* a flight's probe was not answered in time, and nothing since */
     bool spare_full;       /* it said last that it has no room for what is spare */
     bool copying;          /* a piece for the replicator is under way */
     struct dctf_path_rate copy_rate;
     uint64_t listings_off_ms; /* monotonic; not asked for listings before */
+    uint64_t probes_off_ms;   /* monotonic; not asked by flights whether it has something before */
 };
 
 struct dctf_cluster {
@@ -194,7 +194,7 @@ struct dctf_fill {
 void dctf_fill_start(struct dctf_fill *fill);
 /* End early; done() gets `err` unless another end came first. */
 void dctf_fill_cancel(struct dctf_fill *fill, enum dctf_err err);
-/* Whether all blocks are here; with *on_its_way whether those that are not are coming from the source. */
+/* Whether all blocks are here, or, *on_its_way, some not yet: they are coming from the source. */
 bool dctf_fill_have(struct dctf_cluster *cluster, struct dctf_version *version, uint32_t first,
     uint32_t count, bool *on_its_way);
 

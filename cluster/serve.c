@@ -378,7 +378,7 @@ static void serve_have(struct order *order)
         dctf_spare_asked(&cluster->spare, key, pieces_of(order));
     else if (!here && dctf_store_spare_is_full(cluster->config.store))
         dctf_peer_reply_spare(order->request, DCTF_PEER_SPARE_FULL);
-    dctf_peer_reply_have(order->request, here, on_its_way);
+    dctf_peer_reply_have(order->request, here && !on_its_way, on_its_way);
     unref(order);
 }
 

@@ -25,7 +25,7 @@ struct call {
     bool over; /* guarded by lock, as is what follows */
     enum dctf_err err;
     uint64_t retry_ms;
-    bool from_origin;
+    bool on_its_way;
     char addr[DCTF_NODE_ADDR_MAX + 1];
     bool (*stop)(void *ctx);
     void *ctx;
@@ -38,7 +38,7 @@ static void call_done(struct dctf_peer_get *get, enum dctf_err err, const struct
     pthread_mutex_lock(&call->lock);
     call->err = err;
     call->retry_ms = answer->retry_ms;
-    call->from_origin = answer->from_origin;
+    call->on_its_way = answer->on_its_way;
     call->over = true;
     pthread_cond_signal(&call->ended);
     pthread_mutex_unlock(&call->lock);
@@ -85,7 +85,7 @@ static enum dctf_err call_once(struct call *call)
     return err;
 }
 
-/* DCTF_ERR_PEER_ABSENT when one of the blocks is not there. */
+/* DCTF_ERR_PEER_ABSENT when one of the blocks is neither there nor, see call->on_its_way, coming. */
 static enum dctf_err have(struct call *call, uint32_t first, uint32_t count)
 {
     call->get.ask.op = DCTF_PEER_HAVE;
@@ -142,12 +142,18 @@ static enum dctf_err find_missing(struct call *call, uint32_t first, uint32_t en
     return DCTF_OK;
 }
 
-/* Whether a block is there once it has been written; where there is no room it never is. */
-static bool has_landed(struct call *call, uint32_t block)
+/* Whether blocks are there once they have been written; where there is no room they never are. */
+static bool have_landed(struct call *call, uint32_t first, uint32_t count)
 {
-    for (unsigned i = 0; i < LANDING_TRIES && !call->stop(call->ctx); i++) {
-        if (!have(call, block, 1))
+    uint64_t end_ms = dctf_cluster_now_ms(call->cluster) + call->cluster->read_deadline_ms;
+
+    for (unsigned tries = 0; tries < LANDING_TRIES && !call->stop(call->ctx);) {
+        enum dctf_err err = have(call, first, count);
+
+        if (!err && !call->on_its_way)
             return true;
+        if (err || dctf_cluster_now_ms(call->cluster) >= end_ms)
+            tries++;
         pause_for(call, LOOK_MS);
     }
     return false;
@@ -160,9 +166,11 @@ static enum dctf_err warm(struct call *call, uint32_t first, uint32_t end, struc
         enum dctf_err err = have(call, first, end - first);
         uint32_t block;
 
-        if (err != DCTF_ERR_PEER_ABSENT) {
-            out->kept = !err;
+        if (err && err != DCTF_ERR_PEER_ABSENT)
             return err;
+        if (!err) {
+            out->kept = !call->on_its_way || have_landed(call, first, end - first);
+            return out->kept || !call->stop(call->ctx) ? DCTF_OK : DCTF_ERR_CANCELLED;
         }
         err = find_missing(call, first, end, &block);
         if (!err)
@@ -170,7 +178,7 @@ static enum dctf_err warm(struct call *call, uint32_t first, uint32_t end, struc
         if (err)
             return err;
         out->fetched = true;
-        if (!has_landed(call, block))
+        if (!have_landed(call, block, 1))
             return call->stop(call->ctx) ? DCTF_ERR_CANCELLED : DCTF_OK;
         first = block + 1;
     }
