@@ -61,7 +61,7 @@ static inline enum dctf_err write_listing(
     struct dctf_listing_writer *writer;
     uint64_t age_ms;
     unsigned entries;
-    char name[32];
+    char name[256];
 
     pthread_mutex_lock(&host->lock);
     entries = host->entries;
@@ -71,7 +71,7 @@ static inline enum dctf_err write_listing(
     for (unsigned i = 0; i < entries; i++) {
         struct dctf_entry entry = {.name = name, .size = ENTRY_BYTES, .mtime_ns = 5, .etag = "e"};
 
-        snprintf(name, sizeof(name), "entry-%07u", i);
+        snprintf(name, sizeof(name), "entry-%0200u", i);
         assert_int_equal(dctf_listing_add(writer, &entry), DCTF_OK);
     }
     dctf_listing_set_age(writer, age_ms);
