@@ -164,12 +164,13 @@ def _make_tree(root, dice):
 
 def _change_source(root, dice):
     directory = dice.choice(_directories(root))
-    names = os.listdir(os.path.join(root, directory))
+    where = os.path.realpath(os.path.join(root, directory))  # a link on the way may be what is removed
+    names = os.listdir(where)
     kind = dice.randrange(5)
     if kind < 2 or not names:
         _make_entry(root, directory, dice)
         return
-    path = os.path.join(root, directory, dice.choice(names))
+    path = os.path.join(where, dice.choice(names))
     if kind == 2:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
