@@ -11,6 +11,7 @@
 
 #define BUSY_ROUNDS 8u /* in all: so often those that have it may be busy */
 #define BUSY_MAX_MS 200u
+#define PROBES_OFF_MS 500u  /* two pings have told by then that a peer is gone */
 #define PROBE_RANKS 3u      /* that may have stood in for each other */
 #define SPARE_PROBE_MS 200u /* of what this node could not keep, and another therefore may have */
 
@@ -36,7 +37,8 @@ static void probe_done(struct dctf_peer_get *get, enum dctf_err err, const struc
     dctf_peer_account_locked(cluster, peer, DCTF_FETCH_PREFETCH, late ? DCTF_ERR_CANCELLED : err, answer);
     if (!err && get->ask.op == DCTF_PEER_BLOCKS)
         cluster->counts.probe_hits++;
-    peer->probe_late |= late;
+    if (late)
+        peer->probes_off_ms = dctf_cluster_now_ms(cluster) + PROBES_OFF_MS;
     if (err == DCTF_ERR_PEER_ABSENT && answer)
         peer->spare_full = answer->spare == DCTF_PEER_SPARE_FULL;
     if (!had)
@@ -62,11 +64,11 @@ static void probe_done(struct dctf_peer_get *get, enum dctf_err err, const struc
         probe_next(flight);
 }
 
-/* Whether a flight may lose time with the peer: one that left the last probe unanswered would cost each
- * flight as much, until pings have told that it is gone. */
-static bool is_worth_asking_locked(const struct dctf_peer *peer, bool refused)
+/* A peer that left a probe unanswered would cost each flight as much until pings have told that it is gone.
+ */
+static bool is_worth_asking_locked(const struct dctf_peer *peer, uint64_t now_ms, bool refused)
 {
-    return dctf_peer_usable_locked(peer) && (refused || !peer->probe_late);
+    return dctf_peer_usable_locked(peer) && (refused || now_ms >= peer->probes_off_ms);
 }
 
 /* Ask the next; the source when there is none left. */
@@ -74,6 +76,7 @@ static void probe_next(struct dctf_flight *flight)
 {
     struct dctf_cluster *cluster = flight->cluster;
     bool refused = dctf_spare_home_refused(&cluster->spare, flight->extent_key);
+    uint64_t now_ms = dctf_cluster_now_ms(cluster);
     struct dctf_peer *peer = NULL;
 
     pthread_mutex_lock(&cluster->lock);
@@ -81,12 +84,12 @@ static void probe_next(struct dctf_flight *flight)
         const struct dctf_node *node = dctf_view_node(flight->view, flight->chain[flight->chain_next++]);
 
         peer = dctf_peer_of_locked(cluster, node);
-        if (peer && !is_worth_asking_locked(peer, refused))
+        if (peer && !is_worth_asking_locked(peer, now_ms, refused))
             peer = NULL;
     }
     flight->state = DCTF_FLIGHT_PROBE;
     flight->asked = peer;
-    flight->asked_ms = dctf_cluster_now_ms(cluster);
+    flight->asked_ms = now_ms;
     if (peer) {
         memcpy(flight->addr, peer->addr, sizeof(flight->addr));
         cluster->counts.probes++;

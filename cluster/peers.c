@@ -136,7 +136,7 @@ void dctf_peer_account_locked(struct dctf_cluster *cluster, struct dctf_peer *pe
     cluster->counts.peer_bytes_in += answer->wire_bytes;
     dctf_metric_add(cluster->config.metrics, DCTF_METRIC_PEER_BYTES_IN, (int64_t)answer->wire_bytes);
     count_zone_locked(cluster, peer, answer->wire_bytes);
-    peer->probe_late = false;
+    peer->probes_off_ms = 0;
     if (peer->breaker.state == DCTF_BREAKER_CLOSED)
         dctf_breaker_ok(&peer->breaker); /* failures count in a row */
     if (class != DCTF_FETCH_REPLICATION && !answer->from_origin && answer->wire_bytes && !err)
@@ -166,7 +166,7 @@ static enum verdict judge_ping_locked(
         peer->dead = false;
         peer->heard = true;
         peer->missed = peer->late = 0;
-        peer->probe_late = false;
+        peer->probes_off_ms = 0;
         peer->unreached_ms = 0;
         dctf_breaker_ok(&peer->breaker);
         if (answer->first_byte_us)

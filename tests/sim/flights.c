@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define PROBE_MS 20u
+#define PROBES_OFF_MS 500u
 #define UNHEARD_ROUND_MS 50u
 #define SETTLE_FACTOR 3u
 #define KEEP_MAX_US 10000u /* until the tiers have it */
@@ -185,6 +186,7 @@ static void probe_late(struct world *world, const struct event *event)
     struct ask *ask = event->ask;
     uint32_t from = ask->from, to = ask->to;
 
+    world->nodes[from].peers[to].probes_off_ms = world_now_ms(world) + PROBES_OFF_MS;
     flight_probe_over(world, ask->flight, DCTF_ERR_DEADLINE);
     peer_suspect(world, from, to);
 }
@@ -208,7 +210,7 @@ static void probe_next(struct world *world, struct flight *flight)
     flight->state = FLIGHT_PROBE;
     while (peer == NOBODY && flight->chain_next < flight->chain_count) {
         peer = flight->chain[flight->chain_next++];
-        if (!peer_usable(node, peer))
+        if (!peer_usable(node, peer) || world_now_ms(world) < node->peers[peer].probes_off_ms)
             peer = NOBODY;
     }
     if (peer == NOBODY) {

@@ -33,6 +33,7 @@ void peer_account(struct world *world, struct ask *ask, enum dctf_err err)
     }
     if (err == DCTF_ERR_CANCELLED)
         return;
+    peer->probes_off_ms = 0;
     if (peer->breaker.state == DCTF_BREAKER_CLOSED)
         dctf_breaker_ok(&peer->breaker);
     if (!err && ask->read)
@@ -90,6 +91,7 @@ void peer_ping_over(struct world *world, struct ask *ask, enum dctf_err err)
         peer->heard = true;
         peer->dead = false;
         peer->missed = 0;
+        peer->probes_off_ms = 0;
         dctf_breaker_ok(&peer->breaker);
         return;
     }

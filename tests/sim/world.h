@@ -159,7 +159,7 @@ struct version {
 
 struct peer {
     struct dctf_breaker breaker;
-    uint64_t pinged_ms;
+    uint64_t pinged_ms, probes_off_ms;
     bool pinging, heard, dead;
     unsigned missed; /* pings in a row */
 };
