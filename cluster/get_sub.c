@@ -23,6 +23,7 @@
 #include <string.h>
 
 #define HEDGE_FLOOR_US 50000u
+#define HEDGE_DOUBTED_MS 10u /* it may be gone; what pings find out takes longer than what readers accept */
 #define BUSY_MIN_MS 2u
 #define BUSY_MAX_MS 2000u
 #define START_ROUND_MS 50u
@@ -204,12 +205,12 @@ static struct dctf_peer *candidate_locked(struct dctf_sub *sub)
     return NULL;
 }
 
-static uint64_t hedge_after_ms_locked(const struct dctf_peer *peer)
+static uint64_t hedge_after_ms_locked(const struct dctf_cluster *cluster, struct dctf_peer *peer)
 {
     uint64_t after_us = dctf_hedge_after_us(dctf_quantile_ns(&peer->first_byte, 500) / 1000,
         dctf_quantile_ns(&peer->first_byte, 990) / 1000, HEDGE_FLOOR_US);
 
-    return after_us / 1000;
+    return dctf_peer_doubted_locked(cluster, peer) ? HEDGE_DOUBTED_MS : after_us / 1000;
 }
 
 static void pause_sub(struct dctf_sub *sub, uint64_t ms);
@@ -331,7 +332,7 @@ void dctf_sub_go(struct dctf_sub *sub)
             dctf_metric_add(cluster->config.metrics, DCTF_METRIC_CLUSTER_FAILOVERS, 1);
         }
         if (task->class == DCTF_FETCH_DEMAND && cluster->config.options->hedge)
-            hedge_ms = hedge_after_ms_locked(peer);
+            hedge_ms = hedge_after_ms_locked(cluster, peer);
     }
     pthread_mutex_unlock(&cluster->lock);
     if (err)

@@ -9,6 +9,9 @@
 /* A timer that is later than this is not late by chance. */
 #define LATE_MS 100u
 #define LATE_MAX 4u
+/* A ping takes a round trip and, on a busy machine, some milliseconds. */
+#define SLOW_PING_MS 50u
+#define SLOW_PING_RTTS 4u
 
 static void open_breaker(struct dctf_breaker *breaker, uint64_t now_ms)
 {
@@ -56,6 +59,11 @@ bool dctf_ping_counts(unsigned *late, uint64_t took_ms, uint64_t timeout_ms)
         return true;
     ++*late;
     return false;
+}
+
+bool dctf_ping_is_slow(uint64_t out_ms, unsigned missed, uint64_t rtt_us)
+{
+    return missed || (out_ms >= SLOW_PING_MS && out_ms >= SLOW_PING_RTTS * rtt_us / 1000);
 }
 
 void dctf_hedge_init(struct dctf_hedge_budget *budget, double per_fetch, double burst, unsigned running_max)

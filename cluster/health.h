@@ -35,6 +35,10 @@ void dctf_breaker_failed(struct dctf_breaker *breaker, bool deadline, uint64_t n
  * several in a row. `late` counts those; a ping that is answered sets it to 0. */
 bool dctf_ping_counts(unsigned *late, uint64_t took_ms, uint64_t timeout_ms);
 
+/* Whether a ping that is out, or one before it that was missed, says already that something may be wrong: it
+ * takes several round trips. */
+bool dctf_ping_is_slow(uint64_t out_ms, unsigned missed, uint64_t rtt_us);
+
 /* A token bucket that completed fetches fill. */
 struct dctf_hedge_budget {
     double tokens, per_fetch, burst;

@@ -144,6 +144,8 @@ bool dctf_cluster_is_young(const struct dctf_cluster *cluster);
 struct dctf_peer *dctf_peer_of_locked(struct dctf_cluster *cluster, const struct dctf_node *node);
 /* Demand may be sent to it: its breaker is closed. Pings, not readers, find out when it is back. */
 bool dctf_peer_usable_locked(const struct dctf_peer *peer);
+/* It may be gone: a ping is out for longer than usual. Nothing is known of one that never answered. */
+bool dctf_peer_doubted_locked(const struct dctf_cluster *cluster, struct dctf_peer *peer);
 /* A request to it ended. `answer` may be NULL. */
 void dctf_peer_account_locked(struct dctf_cluster *cluster, struct dctf_peer *peer,
     enum dctf_fetch_class class, enum dctf_err err, const struct dctf_peer_answer *answer);

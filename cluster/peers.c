@@ -75,6 +75,15 @@ bool dctf_peer_usable_locked(const struct dctf_peer *peer)
     return peer->breaker.state == DCTF_BREAKER_CLOSED;
 }
 
+bool dctf_peer_doubted_locked(const struct dctf_cluster *cluster, struct dctf_peer *peer)
+{
+    uint64_t now_ms = dctf_cluster_now_ms(cluster);
+
+    return peer->heard && peer->pinging &&
+           dctf_ping_is_slow(
+               now_ms - peer->pinged_ms, peer->missed, dctf_gate_min_rtt_us(&peer->gate, now_ms));
+}
+
 uint64_t dctf_peer_cost_locked(struct dctf_cluster *cluster, const struct dctf_view *view, uint32_t node)
 {
     const struct dctf_peer *peer = dctf_peer_of_locked(cluster, dctf_view_node(view, node));

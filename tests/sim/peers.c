@@ -20,6 +20,14 @@ bool peer_usable(const struct node *node, uint32_t peer)
     return node->peers[peer].breaker.state == DCTF_BREAKER_CLOSED;
 }
 
+bool peer_doubted(const struct world *world, const struct node *node, uint32_t number)
+{
+    const struct peer *peer = &node->peers[number];
+
+    return peer->heard && peer->pinging &&
+           dctf_ping_is_slow(world_now_ms(world) - peer->pinged_ms, peer->missed, 0);
+}
+
 void peer_account(struct world *world, struct ask *ask, enum dctf_err err)
 {
     struct node *node = &world->nodes[ask->from];

@@ -12,6 +12,7 @@
 #define START_ROUND_MS 50u
 #define YOUNG_FACTOR 3u /* × settle_ms */
 #define HEDGE_FLOOR_US 50000u
+#define HEDGE_DOUBTED_US 10000u
 
 static void go(struct world *world, struct read *read);
 
@@ -137,6 +138,7 @@ static void go(struct world *world, struct read *read)
     uint32_t peer, home;
     unsigned slot = read->slots[0].peer == NOBODY ? 0 : 1;
     bool free_slot = read->slots[slot].peer == NOBODY;
+    uint64_t hedge_us;
 
     if (node->have[read->extent]) { /* the engine finds it in the tiers */
         world->stats.hits++;
@@ -157,10 +159,9 @@ static void go(struct world *world, struct read *read)
     }
     world->stats.failovers += slot != 0;
     ask_peer(world, read, slot, peer, peer == home ? CAUSE_FIRST : CAUSE_FAILOVER);
-    world_push(world,
-        dctf_hedge_after_us(dctf_quantile_ns(&node->first_byte, 500) / 1000,
-            dctf_quantile_ns(&node->first_byte, 990) / 1000, HEDGE_FLOOR_US) /
-            1000 * 1000,
+    hedge_us = dctf_hedge_after_us(dctf_quantile_ns(&node->first_byte, 500) / 1000,
+        dctf_quantile_ns(&node->first_byte, 990) / 1000, HEDGE_FLOOR_US);
+    world_push(world, peer_doubted(world, node, peer) ? HEDGE_DOUBTED_US : hedge_us / 1000 * 1000,
         (struct event){.fire = hedge_fired,
             .object = &read->object,
             .node = read->node,

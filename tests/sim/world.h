@@ -271,6 +271,7 @@ void ask_answer(struct world *world, uint32_t server, struct ask *ask, uint32_t 
 /* --- peers --- */
 
 bool peer_usable(const struct node *node, uint32_t peer);
+bool peer_doubted(const struct world *world, const struct node *node, uint32_t number);
 void peer_account(struct world *world, struct ask *ask, enum dctf_err err);
 void peer_suspect(struct world *world, uint32_t node, uint32_t peer);
 void peer_ping_over(struct world *world, struct ask *ask, enum dctf_err err);

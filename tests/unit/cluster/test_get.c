@@ -219,6 +219,55 @@ static void test_slow_peer_is_hedged(void **state)
     core_close(core);
 }
 
+/* What node 0 knows of place 1; with node 0's lock. */
+static struct dctf_peer *first_peer_locked(struct core *core)
+{
+    struct dctf_cluster *cluster = core->nodes[0].cluster;
+    struct dctf_peer *peer = dctf_peer_of_locked(
+        cluster, dctf_view_node(cluster->view, dctf_view_find(cluster->view, core->places[1].addr)));
+
+    assert_non_null(peer);
+    return peer;
+}
+
+static bool is_doubted(struct core *core)
+{
+    struct dctf_cluster *cluster = core->nodes[0].cluster;
+    bool doubted;
+
+    pthread_mutex_lock(&cluster->lock);
+    doubted = dctf_peer_doubted_locked(cluster, first_peer_locked(core));
+    pthread_mutex_unlock(&cluster->lock);
+    return doubted;
+}
+
+/* The usual time of its answers is far longer than the time in which pings find it dead: what is hedged
+ * is hedged because a ping is out for too long. */
+static void test_doubted_peer_is_hedged_soon(void **state)
+{
+    struct core *core = core_open("npn", PATIENT);
+    struct shard *shard = make_shard(core, SMALL_BYTES, 1, 2, ANY);
+    uint64_t until_ms = dctf_clock_mono_ms(NULL) + FOREVER_MS;
+
+    (void)state;
+    earn_hedges(core, 25);
+    pthread_mutex_lock(&core->nodes[0].cluster->lock);
+    for (unsigned i = 0; i < 1000; i++)
+        dctf_quantile_add(&first_peer_locked(core)->first_byte, 20ull * 1000000000);
+    pthread_mutex_unlock(&core->nodes[0].cluster->lock);
+    /* It is doubted for less than half a second, which a test may miss. */
+    while (!status_of(core, 0).hedges) {
+        assert_true(dctf_clock_mono_ms(NULL) < until_ms);
+        relay_freeze(&core->places[1], false);
+        wait_until(peer_of(core, 0, 1).rtt_us && peer_of(core, 0, 1).breaker == DCTF_BREAKER_CLOSED);
+        relay_freeze(&core->places[1], true);
+        wait_until(is_doubted(core) || peer_of(core, 0, 1).breaker != DCTF_BREAKER_CLOSED);
+        assert_int_equal(read_whole(core, 0, shard), DCTF_OK);
+    }
+    relay_freeze(&core->places[1], false);
+    core_close(core);
+}
+
 static void test_no_hedge_without_budget(void **state)
 {
     struct core *core = core_open("npn", "");
@@ -304,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_flight_leaves_peer_that_fell_silent),
         cmocka_unit_test(test_flights_lose_time_with_silent_peer_once),
         cmocka_unit_test(test_slow_peer_is_hedged),
+        cmocka_unit_test(test_doubted_peer_is_hedged_soon),
         cmocka_unit_test(test_no_hedge_without_budget),
         cmocka_unit_test(test_busy_home_is_asked_again),
         cmocka_unit_test(test_busy_after_hedge_begins_anew),

@@ -106,6 +106,17 @@ static void test_hedge_waits_for_the_slowest_hundredth(void **state)
     assert_int_equal(dctf_hedge_after_us(30000, 60000, 50000), 90000);
 }
 
+static void test_ping_is_slow(void **state)
+{
+    (void)state;
+    assert_false(dctf_ping_is_slow(0, 0, 0));
+    assert_false(dctf_ping_is_slow(49, 0, 200));
+    assert_true(dctf_ping_is_slow(50, 0, 200));
+    assert_false(dctf_ping_is_slow(300, 0, 100000)); /* a long way */
+    assert_true(dctf_ping_is_slow(400, 0, 100000));
+    assert_true(dctf_ping_is_slow(0, 1, 200)); /* the second ping of two */
+}
+
 static void test_ping_counts(void **state)
 {
     unsigned late = 0, passed_over = 0;
@@ -132,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_pauses_double_up_to_half_a_minute),
         cmocka_unit_test(test_hedges_are_a_share_of_fetches),
         cmocka_unit_test(test_ping_counts),
+        cmocka_unit_test(test_ping_is_slow),
         cmocka_unit_test(test_hedge_waits_for_the_slowest_hundredth),
     };
 
