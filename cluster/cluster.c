@@ -36,6 +36,21 @@ bool dctf_cluster_is_wanted(const struct dctf_config *options)
     return *options->listen || *options->peers || *options->redis;
 }
 
+bool dctf_cluster_is_of_one_node(enum dctf_err err)
+{
+    switch (err) {
+    case DCTF_ERR_ORIGIN_UNREACHABLE:
+    case DCTF_ERR_ORIGIN_TLS:
+    case DCTF_ERR_ORIGIN_AUTH:
+    case DCTF_ERR_CREDENTIALS_NONE:
+    case DCTF_ERR_CREDENTIALS_FAILED:
+    case DCTF_ERR_CLOCK_SKEW:
+        return true;
+    default:
+        return false;
+    }
+}
+
 uint64_t dctf_cluster_now_ms(const struct dctf_cluster *cluster)
 {
     return dctf_clock_mono_ms(&cluster->clock);

@@ -76,6 +76,8 @@ struct dctf_origin *dctf_cluster_origin(struct dctf_cluster *cluster);
 size_t dctf_cluster_homes(struct dctf_cluster *cluster, const struct dctf_version *version, uint32_t block,
     struct dctf_node *out, size_t max);
 
+/* Trouble that a node has with the source, not the source with all: its link, its clock, its credentials. */
+bool dctf_cluster_is_of_one_node(enum dctf_err err);
 /* Whether this node is the home of an extent, or nobody else is. */
 bool dctf_cluster_is_home(struct dctf_cluster *cluster, const struct dctf_version *version, uint32_t extent);
 struct dctf_cluster_warmed {

@@ -111,27 +111,11 @@ static void disarm(struct dctf_sub *sub)
 
 /* --- this node fetches it itself --- */
 
-/* Trouble that a node has with the source, not the source with all: its link, its clock, its credentials. */
-static bool is_of_one_node(enum dctf_err err)
-{
-    switch (err) {
-    case DCTF_ERR_ORIGIN_UNREACHABLE:
-    case DCTF_ERR_ORIGIN_TLS:
-    case DCTF_ERR_ORIGIN_AUTH:
-    case DCTF_ERR_CREDENTIALS_NONE:
-    case DCTF_ERR_CREDENTIALS_FAILED:
-    case DCTF_ERR_CLOCK_SKEW:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static void fill_done(struct dctf_fill *fill, enum dctf_err err)
 {
     struct dctf_sub *sub = fill->ctx;
     struct dctf_cluster *cluster = sub->task->cluster;
-    bool others = is_of_one_node(err);
+    bool others = dctf_cluster_is_of_one_node(err);
 
     if (others) {
         pthread_mutex_lock(&cluster->lock);
@@ -353,7 +337,7 @@ void dctf_sub_go(struct dctf_sub *sub)
 /* --- answers --- */
 
 /* No other node would say otherwise; or the source failed the home as it would fail us, and the scheduler
- * above us tries again. What is the trouble of one node (above) is not final. */
+ * above us tries again. What is the trouble of one node is not final. */
 static bool is_final(enum dctf_err err)
 {
     switch (err) {

@@ -4,7 +4,8 @@
  *
  *   a node misses a listing → its home (rendezvous hashing of the directory's name; of the four best ranks
  *     the first that is alive) is asked for it, page by page (cluster/listings_page.h)
- *     this node is the home, or nobody is → the source
+ *     this node is the home, or nobody is → the source; when it is only this node that does not get at it →
+ *     the next in rank
  *     "it is being read" → asked again, for as long as the source tells the home more of it
  *     gone, slow, busy for long, of another opinion, malformed → the source; not asked for ten seconds
  *   a peer asks → what is here, if the source began to tell it recently enough for the asker; else it is
@@ -34,8 +35,10 @@ struct dctf_view;
 /* --- asking --- */
 
 struct dctf_cluster_list {
-    const char *dir;     /* borrowed until done() */
-    uint64_t max_age_ms; /* since the source was asked, when this begins; UINT64_MAX: as old as it likes */
+    const char *dir;      /* borrowed until done() */
+    uint64_t max_age_ms;  /* since the source was asked, when this begins; UINT64_MAX: as old as it likes */
+    bool others;          /* the source failed this node: ask another also when this one is the home */
+    uint64_t deadline_ms; /* from now; 0: none, but for a home that is of no help */
     /* In byte order of the names, on a thread that may touch the disk. An error ends it with that. */
     enum dctf_err (*add)(struct dctf_cluster_list *list, const struct dctf_entry *entry);
     /* DCTF_OK: all of it was added; it began so long ago. Else what was added is worth nothing, and the

@@ -61,19 +61,31 @@ size_t dctf_listings_rank(
     return dctf_view_rank(view, dctf_extent_key(dataset, dir, "/", 0), out, max);
 }
 
-struct dctf_peer *dctf_listings_home_locked(struct dctf_cluster *cluster, const char *dir, bool paused)
+/* Not this node but the first that is alive; NULL, without `others`, when this one comes before it. */
+static struct dctf_peer *first_locked(struct dctf_cluster *cluster, const char *dir, bool paused, bool others)
 {
     uint64_t now_ms = dctf_cluster_now_ms(cluster);
     uint32_t ranks[RANKS];
     size_t count = dctf_listings_rank(cluster->view, cluster->config.dataset, dir, ranks, RANKS);
 
-    for (size_t i = 0; i < count && ranks[i] != dctf_view_self(cluster->view); i++) {
-        struct dctf_peer *peer = dctf_peer_of_locked(cluster, dctf_view_node(cluster->view, ranks[i]));
+    for (size_t i = 0; i < count; i++) {
+        struct dctf_peer *peer;
 
+        if (ranks[i] == dctf_view_self(cluster->view)) {
+            if (!others)
+                return NULL;
+            continue;
+        }
+        peer = dctf_peer_of_locked(cluster, dctf_view_node(cluster->view, ranks[i]));
         if (peer && dctf_peer_usable_locked(peer) && (paused || now_ms >= peer->listings_off_ms))
             return peer;
     }
     return NULL;
+}
+
+struct dctf_peer *dctf_listings_home_locked(struct dctf_cluster *cluster, const char *dir, bool paused)
+{
+    return first_locked(cluster, dir, paused, false);
 }
 
 static struct errand *errand_of(struct dctf_list *link)
@@ -173,15 +185,21 @@ static enum dctf_err ask(struct errand *errand)
 {
     struct dctf_cluster *cluster = errand->cluster;
     struct dctf_peer_get *get = &errand->get;
+    const struct dctf_cluster_list *list = errand->list;
     uint64_t now_ms = dctf_cluster_now_ms(cluster);
+    uint64_t spent_ms = now_ms - errand->begun_ms;
     enum dctf_err err = DCTF_OK;
 
+    if (list->deadline_ms && spent_ms >= list->deadline_ms)
+        return DCTF_ERR_DEADLINE;
+    if (list->deadline_ms && list->deadline_ms - spent_ms < get->deadline_ms)
+        get->deadline_ms = list->deadline_ms - spent_ms;
     errand->asked_ms = now_ms;
     pthread_mutex_lock(&cluster->lock);
     if (errand->cancelled || cluster->closing)
         err = DCTF_ERR_CANCELLED;
     if (!err && !errand->peer) {
-        errand->peer = dctf_listings_home_locked(cluster, errand->list->dir, false);
+        errand->peer = first_locked(cluster, list->dir, false, list->others);
         if (errand->peer)
             memcpy(errand->addr, errand->peer->addr, sizeof(errand->addr));
         else
@@ -193,9 +211,9 @@ static enum dctf_err ask(struct errand *errand)
     pthread_mutex_unlock(&cluster->lock);
     if (err)
         return err;
-    get->ask.size = errand->list->max_age_ms;
-    if (get->ask.size <= UINT64_MAX - (now_ms - errand->begun_ms))
-        get->ask.size += now_ms - errand->begun_ms;
+    get->ask.size = list->max_age_ms;
+    if (get->ask.size <= UINT64_MAX - spent_ms)
+        get->ask.size += spent_ms;
     return dctf_peer_get_start(cluster->client, get);
 }
 

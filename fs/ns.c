@@ -154,7 +154,7 @@ static enum dctf_err join_or_start(
 
     if (err)
         return err;
-    mine->for_peer = for_peer;
+    mine->for_peer = wait->for_peer = for_peer;
     /* Armed before the wait can be answered, so that whoever answers can disarm it. */
     if (wait->stale.generation)
         err = dctf_timer_arm(ns->config.timers, &wait->grace, STALE_GRACE_MS, grace_over, wait);

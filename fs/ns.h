@@ -9,7 +9,7 @@
  * and `stat` of what is known down with it).
  *
  * In a cluster the node that lists a directory for the others is asked first (cluster/listings.h); the
- * source, when that is this one, or is of no help.
+ * source, when that is this one, or is of no help; another node, when this one does not get at the source.
  *
  * Threads:   any thread. Callbacks run exactly once, on the caller's thread (then
  *            dctf_ns_resolve() has returned DCTF_OK after it) or on a thread of the
@@ -53,6 +53,7 @@ struct dctf_ns_wait {
     struct dctf_timer grace;
     struct dctf_ns *ns;
     void *flight;
+    bool for_peer;
     struct dctf_listing_state stale;
 };
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/metric.h"
 #include "base/str.h"
+#include "cluster/cluster.h"
 #include "transport/fetch.h"
 
 #include <stdlib.h>
@@ -128,6 +129,8 @@ static void flight_end(
     free(flight);
 }
 
+static bool ask_others(struct dctf_ns_flight *flight, enum dctf_err err);
+
 static void flight_done(void *ctx, enum dctf_err err)
 {
     struct dctf_ns_flight *flight = ctx;
@@ -136,6 +139,8 @@ static void flight_done(void *ctx, enum dctf_err err)
 
     if (flight->err)
         err = flight->err;
+    if (ask_others(flight, err))
+        return;
     if (err)
         dctf_listing_abort(flight->writer);
     else
@@ -250,20 +255,27 @@ static enum dctf_err shared_add(struct dctf_cluster_list *list, const struct dct
     return flight->err;
 }
 
-/* What was written is thrown away, and the source asked. */
-static void go_direct(struct dctf_ns_flight *flight)
+/* What was written is thrown away. */
+static enum dctf_err write_anew(struct dctf_ns_flight *flight)
 {
-    struct dctf_ns *ns = flight->ns;
     enum dctf_err err;
 
     dctf_listing_abort(flight->writer);
     flight->err = DCTF_OK;
     flight->hidden = 0;
-    err = dctf_listing_begin(ns->config.listings, flight->dir, &flight->writer);
-    if (!err) {
+    err = dctf_listing_begin(flight->ns->config.listings, flight->dir, &flight->writer);
+    if (!err)
         dctf_listing_watch_shadowed(flight->writer, flight_shadowed, flight);
+    return err;
+}
+
+static void go_direct(struct dctf_ns_flight *flight)
+{
+    struct dctf_ns *ns = flight->ns;
+    enum dctf_err err = write_anew(flight);
+
+    if (!err)
         err = ask_source(ns, flight, dctf_ns_max_age(ns, flight->dir));
-    }
     if (err)
         flight_done(flight, err);
 }
@@ -284,12 +296,79 @@ static void shared_done(struct dctf_cluster_list *list, enum dctf_err err, uint6
         flight_done(flight, DCTF_OK);
     } else if (stopped) {
         flight_done(flight, DCTF_ERR_SHUTTING_DOWN);
+    } else if (flight->source_err) {
+        flight_done(flight, flight->source_err);
     } else {
         dctf_metric_add(ns->config.metrics,
             err == DCTF_ERR_PEER_ABSENT ? DCTF_METRIC_LISTINGS_SOURCE : DCTF_METRIC_LISTINGS_INSTEAD, 1);
         go_direct(flight);
     }
     end_start(ns);
+}
+
+/* Answer those who wait for peers. */
+static void answer_peers(struct dctf_ns_flight *flight, enum dctf_err err)
+{
+    struct dctf_ns *ns = flight->ns;
+    struct dctf_ns_wait *found;
+
+    do {
+        found = NULL;
+        pthread_mutex_lock(&ns->lock);
+        for (struct dctf_list *node = flight->waiters.next; node != &flight->waiters && !found;
+             node = node->next) {
+            struct dctf_ns_wait *wait = dctf_list_entry(node, struct dctf_ns_wait, node);
+
+            found = wait->for_peer ? wait : NULL;
+        }
+        if (found) {
+            dctf_list_remove(&found->node);
+            found->flight = NULL;
+        }
+        pthread_mutex_unlock(&ns->lock);
+        if (found)
+            found->done(found, err, NULL);
+    } while (found);
+}
+
+/* The source failed this node, but maybe not all: another has the listing, or gets at the source. Within the
+ * time that a source may be silent. False: the flight ends. */
+static bool ask_others(struct dctf_ns_flight *flight, enum dctf_err err)
+{
+    struct dctf_ns *ns = flight->ns;
+    uint64_t silent_ms;
+    bool go;
+
+    if (!ns->config.cluster || !ns->config.ttl_ms || flight->source_err || !dctf_cluster_is_of_one_node(err))
+        return false;
+    pthread_mutex_lock(&ns->lock);
+    flight->direct_ms = 0; /* no peer joins from here on */
+    pthread_mutex_unlock(&ns->lock);
+    answer_peers(flight, err);
+    pthread_mutex_lock(&ns->lock);
+    silent_ms = dctf_clock_mono_ms(&ns->clock) - flight->moved_ms;
+    go = !ns->stopped && silent_ms < ns->config.silence_ms && !dctf_list_empty(&flight->waiters);
+    ns->starting += go;
+    flight->sharing = go;
+    pthread_mutex_unlock(&ns->lock);
+    if (!go)
+        return false;
+    flight->source_err = err;
+    flight->shared = (struct dctf_cluster_list){
+        .dir = flight->dir,
+        .max_age_ms = dctf_ns_max_age(ns, flight->dir),
+        .others = true,
+        .deadline_ms = ns->config.silence_ms - silent_ms,
+        .add = shared_add,
+        .done = shared_done,
+        .ctx = flight,
+    };
+    err = write_anew(flight);
+    if (!err)
+        err = dctf_cluster_list(ns->config.cluster, &flight->shared);
+    if (err)
+        shared_done(&flight->shared, err, 0);
+    return true;
 }
 
 void dctf_ns_flight_start(struct dctf_ns_flight *flight, uint64_t max_age_ms)

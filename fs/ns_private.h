@@ -10,8 +10,10 @@
  *
  *   SHARED (a peer is asked) ─→ done
  *      └─→ DIRECT (the source is asked) ─→ done
+ *             └─→ OTHERS (the source failed this node: another is asked) ─→ done
  *
- * Peers join direct flights alone, so that no node waits for one that waits for it.
+ * Peers join direct flights alone, and are answered when it comes to others, so that no node waits for one
+ * that waits for it.
  *
  * Threads:   any thread, but for functions that end in _locked.
  * Ownership: a flight belongs to the table from the first waiter on, and frees itself.
@@ -34,11 +36,12 @@ struct dctf_ns_flight {
     struct dctf_listing_writer *writer;
     uint64_t started_ms; /* monotonic */
     uint64_t hidden;
-    bool closed;        /* outdated: nobody may join any more; guarded by lock */
-    bool for_peer;      /* direct from the start */
-    uint64_t direct_ms; /* monotonic: when the source was asked; 0: not yet; guarded by lock */
-    uint64_t moved_ms;  /* monotonic: when it told something last; guarded by lock */
-    enum dctf_err err;  /* of a page */
+    bool closed;              /* outdated: nobody may join any more; guarded by lock */
+    bool for_peer;            /* direct from the start */
+    uint64_t direct_ms;       /* monotonic: when the source was asked; 0: it is not; guarded by lock */
+    uint64_t moved_ms;        /* monotonic: when it told something last; guarded by lock */
+    enum dctf_err err;        /* of a page */
+    enum dctf_err source_err; /* why another node is asked */
     struct dctf_cluster_list shared;
     bool sharing; /* a peer is asked; guarded by lock */
     char dir[];

@@ -3,9 +3,18 @@
 """Links that are cut while all nodes read: no byte is wrong, no read fails. Each node is in a network namespace of its own.
 DCTF_LONG=1 has eight nodes instead of four."""
 
+import concurrent.futures
+import os
+
 from dctf_e2e import *
 from dctf_e2e.env import SANITIZER
 from dctf_e2e.cluster_lab import NODES, Lab, id_of, peers_of, wait_breaker
+
+
+# A source that is only slow must not be taken for one that is gone.
+SECONDS = 3 if SANITIZER else 1
+IMPATIENT = {'stall_timeout_min_ms': f'{SECONDS}s', 'stall_timeout_max_ms': f'{SECONDS}s',
+             'connect_timeout_ms': f'{SECONDS}s', 'origin_retries': '1'}
 
 
 def test_cut_a_link(place):
@@ -44,10 +53,8 @@ def test_cut_all_links_of_a_node(place):
 def test_cut_a_node_from_the_source(place):
     """It has the others, and they have it: what it is the home of is fetched by the next in rank, for its own readers
     too."""
-    seconds, files = (3, 6) if SANITIZER else (1, 15)  # a source that is only slow must not be taken for one that is gone
-    options = {'stall_timeout_min_ms': f'{seconds}s', 'stall_timeout_max_ms': f'{seconds}s',
-               'connect_timeout_ms': f'{seconds}s', 'origin_retries': '1'}
-    with Lab(place, members='list', **options) as lab:
+    files = 6 if SANITIZER else 15
+    with Lab(place, members='list', **IMPATIENT) as lab:
         nodes, victim = lab.cluster.nodes, lab.cluster.nodes[1]
         lab.readers.read_on(5)
         for is_cut in (True, False):
@@ -64,6 +71,28 @@ def test_cut_a_node_from_the_source(place):
                 lab.readers.begin(node)
             lab.readers.read_on(files)
             assert (victim.mount.origin_bytes() == fetched) == is_cut
+
+
+def test_list_on_a_node_cut_from_the_source(place):
+    """Directories that nobody has listed: those that the node lists for all, it has another list for it."""
+    names = [f'{i:02}' for i in range(16)]
+    with Lab(place, members='list', **IMPATIENT) as lab:
+        victim = lab.cluster.nodes[1]
+        lab.readers.leave(victim)
+        for name in names:
+            lab.s3.put(f'dirs/{name}/x', name.encode())
+        for node in lab.cluster.nodes:
+            node.mount.dctf('sync', node.mount.point)
+        lab.network.cut(1, 'source')
+
+        def look(name):
+            assert os.listdir(victim.mount.path(f'dirs/{name}')) == ['x']
+            return read_all(victim.mount.path(f'dirs/{name}/x'))
+
+        assert sorted(os.listdir(victim.mount.path('dirs'))) == names
+        with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+            assert list(pool.map(look, names)) == [name.encode() for name in names]
+        lab.network.mend(1, 'source')
 
 
 if __name__ == '__main__':

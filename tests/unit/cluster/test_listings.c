@@ -45,7 +45,8 @@ static void asking_done(struct dctf_cluster_list *list, enum dctf_err err, uint6
     pthread_mutex_unlock(&asking->lock);
 }
 
-static struct asking *ask_start(struct core *core, unsigned node, const char *dir, uint64_t max_age_ms)
+static struct asking *ask_begin(
+    struct core *core, unsigned node, const char *dir, struct dctf_cluster_list list)
 {
     struct asking *asking = calloc(1, sizeof(*asking));
     enum dctf_err err;
@@ -54,12 +55,27 @@ static struct asking *ask_start(struct core *core, unsigned node, const char *di
     pthread_mutex_init(&asking->lock, NULL);
     assert_int_equal(dctf_thread_cond_init(&asking->over), DCTF_OK);
     snprintf(asking->dir, sizeof(asking->dir), "%s", dir);
-    asking->list = (struct dctf_cluster_list){
-        .dir = asking->dir, .max_age_ms = max_age_ms, .add = asking_add, .done = asking_done};
+    asking->list = list;
+    asking->list.dir = asking->dir;
+    asking->list.add = asking_add;
+    asking->list.done = asking_done;
     err = dctf_cluster_list(core->nodes[node].cluster, &asking->list);
     if (err)
         asking_done(&asking->list, err, 0);
     return asking;
+}
+
+static struct asking *ask_start(struct core *core, unsigned node, const char *dir, uint64_t max_age_ms)
+{
+    return ask_begin(core, node, dir, (struct dctf_cluster_list){.max_age_ms = max_age_ms});
+}
+
+/* The source failed this node. */
+static struct asking *ask_others_start(
+    struct core *core, unsigned node, const char *dir, uint64_t deadline_ms)
+{
+    return ask_begin(core, node, dir,
+        (struct dctf_cluster_list){.max_age_ms = 60000, .others = true, .deadline_ms = deadline_ms});
 }
 
 static bool asking_has_ended(struct asking *asking)
@@ -201,6 +217,43 @@ static void test_large_and_empty_directories(void **state)
     name_dir(core, 2, ANY, dir);
     assert_int_equal(ask_wait(ask_start(core, 0, dir, 60000), &entries, NULL), DCTF_OK);
     assert_int_equal(entries, 0);
+    close_all(core);
+}
+
+/* Who lists for all but does not get at the source asks another, which does; but not one that was of no help.
+ */
+static void test_home_that_asks_others(void **state)
+{
+    struct core *core = open_all("nnn", 10);
+    struct asking *asking;
+    unsigned entries;
+    char dir[32];
+
+    (void)state;
+    name_dir(core, 0, 1, dir);
+    assert_int_equal(ask(core, 0, dir, 60000), DCTF_ERR_PEER_ABSENT);
+    set_host(1, hold, true);
+    asking = ask_others_start(core, 0, dir, 0);
+    wait_until(is_held(&hosts[1]));
+    host_release(&hosts[1], DCTF_ERR_ORIGIN_UNREACHABLE);
+    assert_int_equal(ask_wait(asking, NULL, NULL), DCTF_ERR_ORIGIN_UNREACHABLE);
+    assert_int_equal(ask_wait(ask_others_start(core, 0, dir, 0), &entries, NULL), DCTF_OK);
+    assert_int_equal(entries, 10);
+    assert_int_equal(count_of(&hosts[2], &hosts[2].listed), 1);
+    close_all(core);
+}
+
+/* A peer that goes on saying that it reads is not waited for longer than that. */
+static void test_ask_others_within_a_time(void **state)
+{
+    struct core *core = open_all("nnn", 10);
+    char dir[32];
+
+    (void)state;
+    name_dir(core, 0, 1, dir);
+    set_host(1, hold, true);
+    assert_int_equal(ask_wait(ask_others_start(core, 0, dir, 1000), NULL, NULL), DCTF_ERR_DEADLINE);
+    host_release(&hosts[1], DCTF_OK);
     close_all(core);
 }
 
@@ -430,6 +483,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_home_lists_once_for_all),
         cmocka_unit_test(test_large_and_empty_directories),
+        cmocka_unit_test(test_home_that_asks_others),
+        cmocka_unit_test(test_ask_others_within_a_time),
         cmocka_unit_test(test_times_to_live_do_not_add_up),
         cmocka_unit_test(test_wait_while_the_home_reads),
         cmocka_unit_test(test_source_that_is_silent_at_the_home),
