@@ -56,6 +56,11 @@ uint64_t dctf_cluster_now_ms(const struct dctf_cluster *cluster)
     return dctf_clock_mono_ms(&cluster->clock);
 }
 
+bool dctf_cluster_source_is_off_locked(struct dctf_cluster *cluster)
+{
+    return !dctf_breaker_allows(&cluster->source, dctf_cluster_now_ms(cluster));
+}
+
 bool dctf_cluster_hold(struct dctf_cluster *cluster)
 {
     bool held;

@@ -305,8 +305,13 @@ static void source_done(void *ctx, enum dctf_err err, bool buf_free)
     pthread_mutex_lock(&cluster->lock);
     flight->refs += !buf_free; /* released later, with a reference of its own */
     flight->from_origin = true;
-    if (!err)
+    if (!err) {
         cluster->counts.origin_bytes += flight->bytes;
+        dctf_breaker_ok(&cluster->source);
+    } else if (dctf_cluster_is_of_one_node(err)) {
+        cluster->source_err = err;
+        dctf_breaker_failed(&cluster->source, true, dctf_cluster_now_ms(cluster));
+    }
     pthread_mutex_unlock(&cluster->lock);
     dctf_flight_end(flight, err);
 }
@@ -314,6 +319,25 @@ static void source_done(void *ctx, enum dctf_err err, bool buf_free)
 static void source_released(void *ctx)
 {
     dctf_flight_unref(ctx);
+}
+
+/* Whether there is somebody to ask when the source fails this node alone. */
+static bool has_others_locked(struct dctf_flight *flight)
+{
+    struct dctf_cluster *cluster = flight->cluster;
+    uint32_t ranks[DCTF_RANKS];
+    size_t count = dctf_view_rank(cluster->view, flight->extent_key, ranks, DCTF_RANKS);
+
+    for (size_t i = 0; i < count; i++) {
+        const struct dctf_peer *peer;
+
+        if (ranks[i] == dctf_view_self(cluster->view))
+            continue;
+        peer = dctf_peer_of_locked(cluster, dctf_view_node(cluster->view, ranks[i]));
+        if (peer && dctf_peer_usable_locked(peer))
+            return true;
+    }
+    return false;
 }
 
 void dctf_flight_ask_source(struct dctf_flight *flight)
@@ -339,6 +363,8 @@ void dctf_flight_ask_source(struct dctf_flight *flight)
     flight->state = DCTF_FLIGHT_SOURCE;
     flight->asked = NULL;
     get.class = flight->class;
+    if (has_others_locked(flight))
+        get.gives_up = dctf_cluster_is_of_one_node;
     flight->refs++; /* it may end before job_id is noted */
     err = cluster->closing ? DCTF_ERR_SHUTTING_DOWN : DCTF_OK;
     pthread_mutex_unlock(&cluster->lock);

@@ -42,6 +42,7 @@ struct dctf_sub {
     bool tried;              /* a home has named some: it answers now */
     bool looked;             /* for a copy in this zone */
     enum dctf_err own_err;   /* why this node's own try was in vain; it is not made again */
+    bool assumed;            /* it was not made, since others before it were in vain: it comes last */
     struct dctf_timer timer; /* ASK: of the hedge; PAUSE */
     struct dctf_slot slots[DCTF_SUB_SLOTS];
     struct dctf_fill fill;

@@ -27,7 +27,6 @@
 #define BUSY_MIN_MS 2u
 #define BUSY_MAX_MS 2000u
 #define START_ROUND_MS 50u
-#define RANKS 4u /* looked at for peers that can be asked: two of them may be gone */
 
 /* Give the second request's buffer and its place in the budget back; none is under way. */
 static void end_hedge(struct dctf_sub *sub)
@@ -171,8 +170,8 @@ static uint64_t time_left_ms(const struct dctf_get_task *task)
 static struct dctf_peer *candidate_locked(struct dctf_sub *sub)
 {
     struct dctf_cluster *cluster = sub->task->cluster;
-    uint32_t ranks[RANKS];
-    size_t count = dctf_view_rank(cluster->view, sub->extent_key, ranks, RANKS);
+    uint32_t ranks[DCTF_RANKS];
+    size_t count = dctf_view_rank(cluster->view, sub->extent_key, ranks, DCTF_RANKS);
 
     for (size_t i = 0; i < count; i++) {
         struct dctf_peer *peer;
@@ -296,13 +295,17 @@ void dctf_sub_go(struct dctf_sub *sub)
 
     pthread_mutex_lock(&cluster->lock);
     err = task->err ? task->err : cluster->closing ? DCTF_ERR_SHUTTING_DOWN : DCTF_OK;
-    own_err = sub->own_err;
     wait = !err && is_starting_locked(sub);
     if (!err && !wait) {
         dctf_sub_take_copy_locked(sub);
         peer = dctf_sub_named_locked(sub);
         named = peer;
         peer = peer ? peer : candidate_locked(sub);
+        if (!peer && !sub->own_err && dctf_cluster_source_is_off_locked(cluster)) {
+            sub->own_err = cluster->source_err;
+            sub->assumed = true;
+            peer = candidate_locked(sub);
+        }
     }
     for (unsigned i = 0; peer && i < DCTF_SUB_SLOTS && !slot; i++) {
         if (!sub->slots[i].peer)
@@ -317,7 +320,11 @@ void dctf_sub_go(struct dctf_sub *sub)
         }
         if (task->class == DCTF_FETCH_DEMAND && cluster->config.options->hedge)
             hedge_ms = hedge_after_ms_locked(cluster, peer);
+    } else if (sub->assumed) {
+        sub->assumed = false;
+        sub->own_err = DCTF_OK;
     }
+    own_err = sub->own_err;
     pthread_mutex_unlock(&cluster->lock);
     if (err)
         sub_done(sub, err);

@@ -53,6 +53,7 @@ struct dctf_replicator;
 struct dctf_shard;
 
 #define DCTF_SUB_BLOCKS 4u /* 1 MiB: what one request to a peer asks for */
+#define DCTF_RANKS 4u      /* looked at for peers that can be asked: two of them may be gone */
 #define DCTF_FLIGHT_BUCKETS 256u
 
 /* Words of the option `zone_fill`. */
@@ -124,11 +125,16 @@ struct dctf_cluster {
     struct dctf_replicator *replicator; /* NULL: copies nothing */
     struct dctf_listings_part listings;
     struct dctf_heat_kept heat;
-    struct dctf_spare spare; /* not guarded */
+    struct dctf_breaker source; /* this node's own way there */
+    enum dctf_err source_err;   /* why it is not closed */
+    struct dctf_spare spare;    /* not guarded */
     struct dctf_tracker tracker;
     unsigned sending; /* answers with blocks that are on their way out */
 };
 
+/* This node's last tries at the source failed it alone: others are asked first. False now and then, for who
+ * tries again. */
+bool dctf_cluster_source_is_off_locked(struct dctf_cluster *cluster);
 uint64_t dctf_cluster_now_ms(const struct dctf_cluster *cluster);
 /* Hold on to the cluster; false while it is closing. */
 bool dctf_cluster_hold(struct dctf_cluster *cluster);

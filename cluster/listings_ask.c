@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS 4u
 /* Of one request, which the home holds for DCTF_LISTINGS_HOLD_MS at most; and of a page on a slow path. */
 #define SILENCE_MS 2000u
 #define REQUEST_MS 10000u
@@ -65,8 +64,8 @@ size_t dctf_listings_rank(
 static struct dctf_peer *first_locked(struct dctf_cluster *cluster, const char *dir, bool paused, bool others)
 {
     uint64_t now_ms = dctf_cluster_now_ms(cluster);
-    uint32_t ranks[RANKS];
-    size_t count = dctf_listings_rank(cluster->view, cluster->config.dataset, dir, ranks, RANKS);
+    uint32_t ranks[DCTF_RANKS];
+    size_t count = dctf_listings_rank(cluster->view, cluster->config.dataset, dir, ranks, DCTF_RANKS);
 
     for (size_t i = 0; i < count; i++) {
         struct dctf_peer *peer;
@@ -199,7 +198,8 @@ static enum dctf_err ask(struct errand *errand)
     if (errand->cancelled || cluster->closing)
         err = DCTF_ERR_CANCELLED;
     if (!err && !errand->peer) {
-        errand->peer = first_locked(cluster, list->dir, false, list->others);
+        errand->peer = first_locked(
+            cluster, list->dir, false, list->others || cluster->source.state != DCTF_BREAKER_CLOSED);
         if (errand->peer)
             memcpy(errand->addr, errand->peer->addr, sizeof(errand->addr));
         else

@@ -329,10 +329,36 @@ static struct order *order_new(
     return order;
 }
 
+/* What the peer would wait for here, while this node does not get at the source, is at others sooner. */
+static enum dctf_err is_in_vain(struct order *order)
+{
+    struct dctf_cluster *cluster = order->cluster;
+    enum dctf_err err = DCTF_OK;
+    bool on_its_way;
+
+    pthread_mutex_lock(&cluster->lock);
+    if (order->asked_for_all && cluster->source.state != DCTF_BREAKER_CLOSED)
+        err = cluster->source_err;
+    pthread_mutex_unlock(&cluster->lock);
+    if (!err || dctf_fill_have(cluster, order->version, order->fill.first, order->fill.count, &on_its_way))
+        return DCTF_OK;
+    pthread_mutex_lock(&cluster->lock);
+    if (!dctf_cluster_source_is_off_locked(cluster))
+        err = DCTF_OK;
+    pthread_mutex_unlock(&cluster->lock);
+    return err;
+}
+
 static void serve_blocks(struct order *order, uint64_t deadline_ms)
 {
     struct dctf_cluster *cluster = order->cluster;
+    enum dctf_err err = is_in_vain(order);
 
+    if (err) {
+        dctf_peer_reply_error(order->request, err, 0, NULL);
+        unref(order);
+        return;
+    }
     order->level = choose_level(order);
     if (order->level == DCTF_ENCODE_PLAIN && reply_from_file(order))
         return;

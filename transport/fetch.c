@@ -111,6 +111,11 @@ static uint64_t pause_of(struct dctf_fetch_job *job, uint64_t left_ms)
     return pause_ms < most_ms ? pause_ms : most_ms;
 }
 
+static bool gives_up(const struct dctf_fetch_job *job, enum dctf_err err)
+{
+    return job->kind == DCTF_FETCH_KIND_GET && job->ask.get.gives_up && job->ask.get.gives_up(err);
+}
+
 /* `cost`: the tokens it takes. No retry that would begin after the deadline. */
 static bool retry_locked(struct dctf_fetch_job *job, enum dctf_err err, uint64_t cost)
 {
@@ -119,7 +124,7 @@ static bool retry_locked(struct dctf_fetch_job *job, enum dctf_err err, uint64_t
     uint64_t delay_ms, left_ms;
 
     if (dctf_err_class(err) != DCTF_ERR_CLASS_RETRY || job->tries > fetch->config.retries || job->paged ||
-        fetch->closing)
+        gives_up(job, err) || fetch->closing)
         return false;
     if (fetch->config.retry_budget == 0)
         cost = 0;

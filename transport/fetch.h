@@ -71,7 +71,8 @@ struct dctf_fetch_get {
     size_t len;
     void *buf;
     enum dctf_fetch_class class;
-    uint64_t deadline_ms; /* from now */
+    uint64_t deadline_ms;                /* from now */
+    bool (*gives_up)(enum dctf_err err); /* errors that are not tried again; NULL: none but what never is */
     /* err DCTF_OK: `buf` holds len bytes and is the caller's again. Else, when
      * `buf_free` the buffer is the caller's again; when not, release(ctx) tells when. */
     void (*done)(void *ctx, enum dctf_err err, bool buf_free);

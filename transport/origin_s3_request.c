@@ -208,7 +208,8 @@ static enum dctf_err judge_transfer(
         snprintf(request->detail, sizeof(request->detail), "silent for %" PRIu64 " ms", request->silence_ms);
         dctf_s3_silence_stalled(s3->silence, silence_kind(request), request->silence_ms);
         dctf_s3_count(s3, DCTF_METRIC_S3_STALLS, 1);
-        return DCTF_ERR_ORIGIN_IO;
+        /* Not a word: a link that swallows what is sent looks like this on a connection from before. */
+        return response->status ? DCTF_ERR_ORIGIN_IO : DCTF_ERR_ORIGIN_UNREACHABLE;
     }
     if (!request->detail[0]) /* the head may have been refused, with better words */
         snprintf(request->detail, sizeof(request->detail), "%.200s", *text ? text : dctf_err_text(err));

@@ -114,12 +114,14 @@ struct way {
     struct dctf_origin base; /* first */
     struct source *source;
     atomic_bool cut;
+    atomic_uint tries;
 };
 
 static inline enum dctf_err way_get(struct dctf_origin *base, struct dctf_origin_get *get)
 {
     struct way *way = (struct way *)base;
 
+    atomic_fetch_add(&way->tries, 1);
     return atomic_load(&way->cut) ? DCTF_ERR_ORIGIN_UNREACHABLE : source_get(&way->source->base, get);
 }
 

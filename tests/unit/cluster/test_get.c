@@ -114,6 +114,34 @@ static void test_read_at_home_cut_from_the_source(void **state)
     core_close(core);
 }
 
+/* Once it is known others are asked first, by whoever asks; the source only when they are of no help. */
+static void test_node_cut_from_the_source_knows(void **state)
+{
+    struct core *core = core_open("nnn", "origin_retries=3");
+    atomic_uint *tries = &core->nodes[0].way.tries;
+    struct shard *shard = make_shard(core, SMALL_BYTES, 0, 1, ANY);
+
+    (void)state;
+    atomic_store(&core->nodes[0].way.cut, true);
+    assert_int_equal(read_whole(core, 0, shard), DCTF_OK);
+    assert_int_equal(atomic_load(tries), 1); /* others are the next try */
+    pthread_mutex_lock(&core->nodes[0].cluster->lock);
+    core->nodes[0].cluster->source.until_ms += FOREVER_MS;
+    pthread_mutex_unlock(&core->nodes[0].cluster->lock);
+    assert_int_equal(read_whole(core, 0, make_shard(core, SMALL_BYTES, 0, 1, ANY)), DCTF_OK);
+    assert_int_equal(read_whole(core, 2, make_shard(core, SMALL_BYTES, 0, 1, ANY)), DCTF_OK);
+    assert_int_equal(atomic_load(tries), 1);
+    atomic_store(&core->nodes[1].way.cut, true);
+    atomic_store(&core->nodes[2].way.cut, true);
+    shard = make_shard(core, SMALL_BYTES, 0, 1, ANY);
+    assert_int_equal(read_whole(core, 0, shard), DCTF_ERR_ORIGIN_UNREACHABLE);
+    assert_true(atomic_load(tries) > 1);
+    atomic_store(&core->nodes[0].way.cut, false); /* it alone gets there again */
+    assert_int_equal(read_whole(core, 0, shard), DCTF_OK);
+    assert_int_equal(core->nodes[0].cluster->source.state, DCTF_BREAKER_CLOSED);
+    core_close(core);
+}
+
 /* --- peers that do not answer --- */
 
 /* Reads at this node's own home earn what a hedge costs. */
@@ -348,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_final_errors_pass_through),
         cmocka_unit_test(test_home_cut_from_the_source),
         cmocka_unit_test(test_read_at_home_cut_from_the_source),
+        cmocka_unit_test(test_node_cut_from_the_source_knows),
         cmocka_unit_test(test_peer_that_never_answered_is_left),
         cmocka_unit_test(test_peer_that_fell_silent_is_left),
         cmocka_unit_test(test_flight_leaves_peer_that_fell_silent),
