@@ -17,6 +17,7 @@
 
 #include "base/budget.h"
 #include "base/log.h"
+#include "base/metric.h"
 #include "base/pool.h"
 #include "cache/store.h"
 
@@ -297,22 +298,42 @@ void dctf_flight_wait_for(struct dctf_flight *flight, enum dctf_flight_state sta
         dctf_flight_end(flight, err);
 }
 
+/* What an answer of the source says of this node's way there. True: something else than before. */
+static bool note_source_locked(struct dctf_cluster *cluster, enum dctf_err err)
+{
+    bool was_off = cluster->source.state != DCTF_BREAKER_CLOSED;
+    bool is_off = was_off;
+
+    if (!err) {
+        dctf_breaker_ok(&cluster->source);
+        is_off = false;
+    } else if (dctf_cluster_is_of_one_node(err)) {
+        cluster->source_err = err;
+        dctf_breaker_failed(&cluster->source, true, dctf_cluster_now_ms(cluster));
+        is_off = true;
+    }
+    dctf_metric_set(cluster->config.metrics, DCTF_METRIC_CLUSTER_SOURCE_OFF, is_off);
+    return is_off != was_off;
+}
+
 static void source_done(void *ctx, enum dctf_err err, bool buf_free)
 {
     struct dctf_flight *flight = ctx;
     struct dctf_cluster *cluster = flight->cluster;
+    bool news;
 
     pthread_mutex_lock(&cluster->lock);
     flight->refs += !buf_free; /* released later, with a reference of its own */
     flight->from_origin = true;
-    if (!err) {
+    if (!err)
         cluster->counts.origin_bytes += flight->bytes;
-        dctf_breaker_ok(&cluster->source);
-    } else if (dctf_cluster_is_of_one_node(err)) {
-        cluster->source_err = err;
-        dctf_breaker_failed(&cluster->source, true, dctf_cluster_now_ms(cluster));
-    }
+    news = note_source_locked(cluster, err);
     pthread_mutex_unlock(&cluster->lock);
+    if (news && err)
+        dctf_log(DCTF_LOG_WARN, "cluster",
+            "op=source err=%d this node does not get there: others are asked first", (int)err);
+    else if (news)
+        dctf_log(DCTF_LOG_INFO, "cluster", "op=source reached again");
     dctf_flight_end(flight, err);
 }
 

@@ -67,6 +67,7 @@ def test_cut_a_node_from_the_source(place):
             lab.readers.begin(node)
         lab.readers.read_on(files)
         assert victim.mount.origin_bytes() == fetched
+        assert victim.mount.metric('dctf_cluster_source_off') == 1
         lab.network.mend(1, 'source')
 
         def fetches_again():
@@ -75,6 +76,7 @@ def test_cut_a_node_from_the_source(place):
             lab.readers.read_on(2)
             return victim.mount.origin_bytes() > fetched
         wait_until(fetches_again, 60, 'it tries the source again')
+        assert victim.mount.metric('dctf_cluster_source_off') == 0
 
 
 def test_list_on_a_node_cut_from_the_source(place):
