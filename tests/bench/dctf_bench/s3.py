@@ -7,13 +7,15 @@ import time
 
 from . import host
 from .measure import Row, Samples, alternate, fio, reader, rows
+from .net import Switched
 from .s3_server import DctffsS3, RcloneS3, S3fs, S3Server
 
 TITLE = 's3: the first read from a bucket'
 ABOUT = '''Nothing is cached: before each run the mounts start with an empty cache and the page cache is dropped. The source is the S3
 server of the tests (`tests/lib/s3_server.h`) on this machine, so server, client and reader share its processors and its disk; the
 objects are in the page cache. "8 curls" are eight processes that fetch one eighth each by a ranged GET, to `/dev/null` or into
-files. rclone runs with `--vfs-cache-mode full`, s3fs with `use_cache` and 16 parallel requests. CPU is that of the mounting process
+files. "Through a link": server and mount, or curls, are on two hosts (network namespaces) with a link of that rate between them, as a
+node has to its store, so that it is the link that limits both. rclone run with `--vfs-cache-mode full`, s3fs with `use_cache` and 16 parallel requests. CPU is that of the mounting process
 alone. "First byte" is from `open()` to the first 4 KiB of a shard that was never read, in a directory that was listed; against the time
 of one `curl` for the same range. "10 ms": the server waits that long before each answer. Of the small
 files rclone and s3fs read the first 2,000 only, since they take minutes for all; what is compared is files per second.'''
@@ -21,6 +23,7 @@ files rclone and s3fs read the first 2,000 only, since they take minutes for all
 SHARD = 'shard.bin'
 FILE_BYTES = 64 * 1024
 FIRST = 40  # shards for the first byte
+LINKS = ('2.5gbit', '5gbit')
 OTHERS_FILES = 2000  # of the small ones: others take minutes for all of them
 
 
@@ -39,7 +42,7 @@ class Cold:
         self.work.remove(mount.cache)
         mount.start()
         host.drop_caches()
-        self.warm_server()
+        warm(self.server)
         self.server.reset()
         before = host.cpu_seconds(mount.pid)
         rate = read(mount.mountpoint)
@@ -49,9 +52,6 @@ class Cold:
         mount.stop()
         self.work.remove(mount.cache)
         return rate
-
-    def warm_server(self):
-        warm(self.server)
 
 
 def warm(server):
@@ -63,16 +63,15 @@ def warm(server):
                     pass
 
 
-def curls(cold, size, directory=None):
-    """Bytes per second of eight ranged curls."""
-    work, server = cold.work, cold.server
+def curls(work, server, size, directory=None, enter=()):
+    """Bytes per second of eight ranged curls. `enter`: a command that takes them to another host."""
     host.drop_caches()
-    cold.warm_server()
+    warm(server)
     if directory:
         os.makedirs(directory, exist_ok=True)
     part = -(-size // 8)
     begin = time.monotonic()
-    children = [subprocess.Popen(['curl', '-sf', '-r', f'{i * part}-{min(size, (i + 1) * part) - 1}', '-o',
+    children = [subprocess.Popen([*enter, 'curl', '-sf', '-r', f'{i * part}-{min(size, (i + 1) * part) - 1}', '-o',
                                   f'{directory}/{i}' if directory else os.devnull, server.url_of(SHARD)])
                 for i in range(8)]
     if any([child.wait() for child in children]):
@@ -92,8 +91,8 @@ def large(work, results):
         return cold.run(name, lambda place: fio(f'{place}/{SHARD}', 'read', '1M', size), size) / host.GIB
 
     contestants = {name: lambda name=name: sequential(name) for name in cold.mounts}
-    contestants['8 curls'] = lambda: curls(cold, size) / host.GIB
-    contestants['8 curls into files'] = lambda: curls(cold, size, work.path('curls')) / host.GIB
+    contestants['8 curls'] = lambda: curls(work, server, size) / host.GIB
+    contestants['8 curls into files'] = lambda: curls(work, server, size, work.path('curls')) / host.GIB
     work.say('sequential')
     samples = alternate(min(work.settings.runs, 3), contestants)
     what = f'{size / host.GIB:g} GiB shard, sequential 1 MiB'
@@ -102,6 +101,34 @@ def large(work, results):
     results.append(Row(what + ': bytes from the server', [n / host.GIB for n in cold.fetched],
                        [size / host.GIB] * len(cold.fetched), 'its size', 'GiB', '≤ 1.02'))
     server.stop()
+    work.remove('large')
+
+
+def through_link(work, results):
+    size = host.fits(work.pick(host.GIB, 128 * host.MIB), work.dir, disk_copies=4)
+    net = Switched(work)
+    dataset = work.dataset('large', [(SHARD, size)])
+    with net.near.inside():
+        server = S3Server(work, dataset, net.near_address)
+    mount = DctffsS3(work, server, net.far)
+
+    def through_mount():
+        work.remove(mount.cache)
+        mount.start()
+        host.drop_caches()
+        warm(server)
+        rate = fio(mount.path(SHARD), 'read', '1M', size) / host.GIB
+        mount.stop()
+        return rate
+
+    for rate in LINKS:
+        net.shape(rate, 5)
+        work.say(f'through a link of {rate}')
+        samples = alternate(min(work.settings.runs, 3), {
+            'dctffs': through_mount, '8 curls': lambda: curls(work, server, size, enter=mount.enter) / host.GIB})
+        results += rows(samples, f'{size / host.GIB:g} GiB shard through a link of {rate}', 'GiB/s', {'8 curls': '≥ 0.8'})
+    server.stop()
+    net.close()
     work.remove('large')
 
 
@@ -160,6 +187,6 @@ def small(work, results):
 
 def bench(work):
     results = []
-    for part in (large, first_byte, small):
+    for part in (large, through_link, first_byte, small):
         part(work, results)
     return results, []

@@ -15,10 +15,10 @@ KEY = s3.Key('AKIDBENCHMARKBENCH00', 'benchmark/secret/key/of/no/use/elsewhere')
 class S3Server(s3.S3Server):
     """One server with one bucket that shows the files of a directory."""
 
-    def __init__(self, work, directory):
+    def __init__(self, work, directory, address='127.0.0.1'):
         self.directory = directory
         s3.SERVER = work.program('tests/dctf-s3-server')
-        super().__init__(bucket=BUCKET, key=KEY, region=REGION, imports={BUCKET: directory})
+        super().__init__(bucket=BUCKET, key=KEY, region=REGION, imports={BUCKET: directory}, address=address)
         work.on_exit(self.stop)
         self.bucket(BUCKET, region=REGION, public=True)
 
@@ -33,12 +33,15 @@ class S3Server(s3.S3Server):
 
 
 class DctffsS3(Dctffs):
-    def __init__(self, work, server, **options):
+    """`host`: the one it runs on (net.py), None: the server's."""
+
+    def __init__(self, work, server, host=None, **options):
         super().__init__(work, None, endpoint=server.url, region=REGION, access_key_id=KEY.access, **options)
+        self.enter = ['nsenter', f'--net={host.path}'] if host else []
 
     def command(self):
         options = ','.join(f'{key}={value}' for key, value in self.options.items())
-        return [self.work.program('mount-tools/dctffs'), '-f', f's3://{BUCKET}', self.mountpoint, '-o', options]
+        return [*self.enter, self.work.program('mount-tools/dctffs'), '-f', f's3://{BUCKET}', self.mountpoint, '-o', options]
 
     def environment(self):
         return {**super().environment(), 'DCTF_SECRET_ACCESS_KEY': KEY.secret}
