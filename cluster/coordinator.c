@@ -19,11 +19,11 @@
 static const char lead_text[] =
     "local held = redis.call('GET', KEYS[1])\n"
     "local fence, who = string.match(held or '', '^(%d+) (.+)$')\n"
-    "if who == ARGV[1] then\n"
+    "if who == ARGV[1] and tonumber(fence) >= tonumber(ARGV[3]) then\n"
     "  redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
     "  return {1, fence}\n"
     "end\n"
-    "if fence then return {0, fence} end\n"
+    "if fence and who ~= ARGV[1] then return {0, fence} end\n"
     "local t = redis.call('TIME')\n"
     "local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)\n"
     "local last = tonumber(redis.call('HGET', KEYS[2], 'f') or 0) or 0\n"

@@ -346,29 +346,31 @@ static void tell_table(struct dctf_coordinator *coordinator, bool grew)
         count += from->count;
     }
     if (dctf_coordinator_call_begin(coordinator, &listener)) {
-        if (grew && listener.fence_grew)
+        /* What was read before it listened may be older than what it knows. */
+        bool news = reader->fence >= listener.fence;
+
+        if (news && grew && listener.fence_grew)
             listener.fence_grew(listener.ctx, reader->fence);
-        if (listener.policy)
+        if (news && listener.policy)
             listener.policy(listener.ctx, table, count, reader->fence, reader->version);
         dctf_coordinator_call_end(coordinator);
     }
     free(table);
 }
 
-/* Who listens anew has heard nothing yet; what is older than it knows it is not told. */
+/* Who listens anew has heard nothing yet. */
 void dctf_policy_reader_retell(struct dctf_coordinator *coordinator)
 {
     struct dctf_policy_reader *reader = &coordinator->reader;
-    uint64_t highest, known;
+    uint64_t known;
     bool due;
 
     pthread_mutex_lock(&coordinator->lock);
     due = coordinator->retell;
     coordinator->retell = false;
-    highest = coordinator->highest;
     known = coordinator->listener.fence;
     pthread_mutex_unlock(&coordinator->lock);
-    if (due && reader->fence && reader->fence >= highest)
+    if (due && reader->fence)
         tell_table(coordinator, reader->fence > known);
 }
 

@@ -121,7 +121,25 @@ static void hear_sync(void *ctx)
     pthread_mutex_unlock(&node->lock);
 }
 
-static void open_as(struct node *node, const char *id, bool lead, uint64_t fence)
+static void listen_as(struct node *node, bool lead, uint64_t fence)
+{
+    struct dctf_coordinator_listener listener = {
+        .lead = lead,
+        .fence = fence,
+        .interval_ms = 100,
+        .fence_grew = hear_fence,
+        .policy = hear_policy,
+        .report = hear_report,
+        .reports_end = hear_end,
+        .sync = hear_sync,
+        .ctx = node,
+    };
+
+    node->highest = fence;
+    dctf_coordinator_listen(node->coordinator, &listener);
+}
+
+static void open_deaf(struct node *node, const char *id)
 {
     char url[64], detail[256];
     struct dctf_members_config config = {
@@ -135,27 +153,20 @@ static void open_as(struct node *node, const char *id, bool lead, uint64_t fence
         .heartbeat_ms = HEARTBEAT_MS,
         .poll_ms = 20,
     };
-    struct dctf_coordinator_listener listener = {
-        .lead = lead,
-        .fence = fence,
-        .interval_ms = 100,
-        .fence_grew = hear_fence,
-        .policy = hear_policy,
-        .report = hear_report,
-        .reports_end = hear_end,
-        .sync = hear_sync,
-        .ctx = node,
-    };
 
     snprintf(url, sizeof(url), "redis://127.0.0.1:%u", redis_server_port(redis_server_shared));
     snprintf(config.self.id, sizeof(config.self.id), "%s", id);
     memset(node, 0, sizeof(*node));
     pthread_mutex_init(&node->lock, NULL);
-    node->highest = fence;
     assert_int_equal(dctf_members_open(&config, detail, &node->members), DCTF_OK);
     node->coordinator = dctf_members_coordinator(node->members);
     assert_non_null(node->coordinator);
-    dctf_coordinator_listen(node->coordinator, &listener);
+}
+
+static void open_as(struct node *node, const char *id, bool lead, uint64_t fence)
+{
+    open_deaf(node, id);
+    listen_as(node, lead, fence);
 }
 
 static void close_node(struct node *node)
@@ -241,6 +252,21 @@ static void test_fence_grows_over_a_loss(void **state)
     for (until_ms = now_ms() + BOUND_MS; dctf_coordinator_fence(one.coordinator) <= fence; nap())
         assert_true(now_ms() < until_ms);
     assert_true(dctf_coordinator_fence(one.coordinator) == far + 2);
+    close_node(&one);
+    flush_all();
+}
+
+/* A lease from before it restarted is of no use to a node that knows of a higher fence. */
+static void test_own_lease_is_renewed_with_a_higher_fence(void **state)
+{
+    struct node one;
+    uint64_t far = 4000000000000;
+
+    (void)state;
+    open_as(&one, "one", true, 0);
+    assert_true(await_lead(&one) < far);
+    listen_as(&one, true, far);
+    await(&one, dctf_coordinator_fence(one.coordinator) == far + 1);
     close_node(&one);
     flush_all();
 }
@@ -346,6 +372,41 @@ static void test_policy(void **state)
     free(table);
 }
 
+static unsigned tables_of(struct node *node)
+{
+    unsigned tables;
+
+    pthread_mutex_lock(&node->lock);
+    tables = node->tables;
+    pthread_mutex_unlock(&node->lock);
+    return tables;
+}
+
+/* The head of an older table was seen before the node began to listen, its parts are read after. */
+static void test_no_older_table_from_before_it_listened(void **state)
+{
+    struct dctf_policy_entry *table = make_table(3);
+    struct node one, late;
+
+    (void)state;
+    flush_all();
+    open_as(&one, "one", true, 0);
+    (void)await_lead(&one);
+    assert_int_equal(dctf_coordinator_publish(one.coordinator, table, 3), DCTF_OK);
+    await(&one, one.tables);
+    for (unsigned i = 0; i < 2; i++) {
+        open_deaf(&late, "late");
+        for (uint64_t until_ms = now_ms() + 150; now_ms() < until_ms;) /* some polls: the head is known */
+            nap();
+        listen_as(&late, false, 8000000000000);
+        for (uint64_t until_ms = now_ms() + 2500; now_ms() < until_ms; nap())
+            assert_int_equal(tables_of(&late), 0);
+        close_node(&late);
+    }
+    close_node(&one);
+    free(table);
+}
+
 static void test_publish_refuses(void **state)
 {
     struct dctf_policy_entry *table = make_table(DCTF_COORDINATOR_POLICY_MAX + 1);
@@ -369,9 +430,11 @@ int main(void)
         cmocka_unit_test(test_lead_is_one),
         cmocka_unit_test(test_lead_ends_by_own_clock),
         cmocka_unit_test(test_fence_grows_over_a_loss),
+        cmocka_unit_test(test_own_lease_is_renewed_with_a_higher_fence),
         cmocka_unit_test(test_reports),
         cmocka_unit_test(test_sync),
         cmocka_unit_test(test_policy),
+        cmocka_unit_test(test_no_older_table_from_before_it_listened),
         cmocka_unit_test(test_publish_refuses),
     };
 
