@@ -24,7 +24,7 @@
 #define OPEN_BYTES (512u * 1024u)
 #define WRITE_SLACK 256u
 
-static const char *const cf_names[DCTF_KV_CF_COUNT] = {
+const char *const dctf_kv_cf_names[DCTF_KV_CF_COUNT] = {
     [DCTF_KV_META] = "default", /* RocksDB insists on this one */
     [DCTF_KV_SHARD] = "shard",
     [DCTF_KV_EXTENT] = "extent",
@@ -89,7 +89,7 @@ static enum dctf_err open_db(struct dctf_kv *kv, char *detail)
         dctf_log(DCTF_LOG_WARN, "kv", "err=%d op=open detail=\"cannot write\"", (int)err);
         return err;
     }
-    kv->db = rocksdb_open_column_families(kv->db_options, kv->dir, DCTF_KV_CF_COUNT, cf_names,
+    kv->db = rocksdb_open_column_families(kv->db_options, kv->dir, DCTF_KV_CF_COUNT, dctf_kv_cf_names,
         (const rocksdb_options_t *const *)kv->cf_options, kv->cfs, &text);
     if (!text)
         return DCTF_OK;
@@ -127,10 +127,9 @@ static void free_kv(struct dctf_kv *kv)
     free(kv);
 }
 
-enum dctf_err dctf_kv_open(const struct dctf_kv_config *config, struct dctf_kv **out)
+enum dctf_err dctf_kv_make(const struct dctf_kv_config *config, struct dctf_kv **out)
 {
     struct dctf_kv *kv = aligned_alloc(_Alignof(struct dctf_kv), sizeof(*kv));
-    enum dctf_err err;
 
     *out = NULL;
     if (!kv)
@@ -155,13 +154,27 @@ enum dctf_err dctf_kv_open(const struct dctf_kv_config *config, struct dctf_kv *
     kv->write_logged = rocksdb_writeoptions_create();
     kv->write_unlogged = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(kv->write_unlogged, 1);
-    err = kv->db_options ? open_db(kv, config->detail) : DCTF_ERR_INTERNAL;
-    if (err) {
+    if (!kv->db_options) {
         free_kv(kv);
+        return DCTF_ERR_INTERNAL;
+    }
+    *out = kv;
+    return DCTF_OK;
+}
+
+enum dctf_err dctf_kv_open(const struct dctf_kv_config *config, struct dctf_kv **out)
+{
+    enum dctf_err err = dctf_kv_make(config, out);
+
+    if (err)
+        return err;
+    err = open_db(*out, config->detail);
+    if (err) {
+        free_kv(*out);
+        *out = NULL;
         return err;
     }
-    dctf_kv_measure(kv);
-    *out = kv;
+    dctf_kv_measure(*out);
     return DCTF_OK;
 }
 
@@ -210,6 +223,29 @@ void dctf_kv_value_put(struct dctf_kv_value *value)
     rocksdb_pinnableslice_destroy(value->pin);
     dctf_door_leave(&value->kv->door, value->lane);
     *value = (struct dctf_kv_value){0};
+}
+
+/* A seek to the key that ends before it: blocks are read, values are not. */
+enum dctf_err dctf_kv_touch(struct dctf_kv *kv, enum dctf_kv_cf cf, const void *key, size_t key_len)
+{
+    unsigned lane = dctf_door_enter(&kv->door);
+    rocksdb_readoptions_t *options;
+    rocksdb_iterator_t *iter;
+    char *text = NULL;
+
+    if (!kv->db) {
+        dctf_door_leave(&kv->door, lane);
+        return DCTF_ERR_CACHE_IO;
+    }
+    options = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_iterate_upper_bound(options, key, key_len);
+    iter = rocksdb_create_iterator_cf(kv->db, options, kv->cfs[cf]);
+    rocksdb_iter_seek(iter, key, key_len);
+    rocksdb_iter_get_error(iter, &text);
+    rocksdb_iter_destroy(iter);
+    rocksdb_readoptions_destroy(options);
+    dctf_door_leave(&kv->door, lane);
+    return text ? dctf_kv_take_error(text, "touch", false, NULL) : DCTF_OK;
 }
 
 /* The first key past all that start with `prefix`; 0 when there is none. */

@@ -58,6 +58,11 @@ struct dctf_kv_config {
 };
 #define DCTF_KV_DETAIL_BYTES 256
 
+/* See from a child process whether the files are damaged so that RocksDB would end the process that opens
+ * them: DCTF_ERR_CACHE_CORRUPT. All else dctf_kv_open() finds. To be called before the process has threads:
+ * the child starts some. The log is replayed and every table's end read, as by the opening itself. */
+DCTF_MUST_CHECK
+enum dctf_err dctf_kv_check(const struct dctf_kv_config *config);
 /* DCTF_ERR_CACHE_CORRUPT when it cannot be opened, _NO_SPACE or _IO when that is the
  * disk's fault; the raw reason is logged. On failure *out is NULL. */
 DCTF_MUST_CHECK
@@ -65,11 +70,17 @@ enum dctf_err dctf_kv_open(const struct dctf_kv_config *config, struct dctf_kv *
 /* Flush and close. */
 void dctf_kv_close(struct dctf_kv *kv);
 
-/* DCTF_ERR_MISS when there is no such key; then *value is empty. */
+/* DCTF_ERR_MISS when there is no such key; then *value is empty. DCTF_KV_SMALL is read without RocksDB's
+ * checksums: its values have their own, and a CRC of theirs costs more than all else of a read. But RocksDB
+ * may end the process on what it finds in a damaged block around them, so dctf_kv_touch() comes first. */
 DCTF_MUST_CHECK
 enum dctf_err dctf_kv_get(
     struct dctf_kv *kv, enum dctf_kv_cf cf, const void *key, size_t key_len, struct dctf_kv_value *value);
 void dctf_kv_value_put(struct dctf_kv_value *value);
+/* Read the block that says where the value of a key is, with its checksum, and keep it in memory; the value
+ * is not read. DCTF_ERR_CACHE_CORRUPT when it is damaged. */
+DCTF_MUST_CHECK
+enum dctf_err dctf_kv_touch(struct dctf_kv *kv, enum dctf_kv_cf cf, const void *key, size_t key_len);
 
 DCTF_MUST_CHECK
 enum dctf_err dctf_kv_batch_new(struct dctf_kv_batch **out);

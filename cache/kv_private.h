@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the database is made of, for cache/kv*.c: kv.c opens, reads and writes, kv_upkeep.c
- * measures, flushes and compacts, kv_options.c says how RocksDB is set up.
+ * measures, flushes and compacts, kv_options.c says how RocksDB is set up, kv_check.c looks at the
+ * files from a child.
  *
  * Threads:   as cache/kv.h; functions that need the door passed say so.
  * Ownership: dctf_kv_open() makes it.
@@ -42,6 +43,11 @@ struct dctf_kv {
     atomic_ullong index_spare, small_spare, blob_file_max; /* as last measured */
 };
 
+extern const char *const dctf_kv_cf_names[DCTF_KV_CF_COUNT];
+
+/* All but the database itself. */
+DCTF_MUST_CHECK
+enum dctf_err dctf_kv_make(const struct dctf_kv_config *config, struct dctf_kv **out);
 /* Takes the error text and logs it. `opening`: whatever is not the disk's fault is a
  * damaged database. */
 enum dctf_err dctf_kv_take_error(char *text, const char *what, bool opening, char *detail);

@@ -196,7 +196,7 @@ enum dctf_err dctf_layout_open(const char *dir, const char *owner, char *detail,
         err = refuse_errno(detail, dir, "cannot open shards/");
         goto out;
     }
-    if (asprintf(&out->db_dir, "%s/db", dir) < 0) {
+    if (asprintf(&out->db_dir, "%s/" DCTF_LAYOUT_DB, dir) < 0) {
         out->db_dir = NULL;
         err = DCTF_ERR_NO_MEMORY;
     }

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #define DCTF_LAYOUT_DETAIL_BYTES 256
+#define DCTF_LAYOUT_DB "db" /* the database, in the cache directory */
 #define DCTF_LAYOUT_BUCKETS 256u
 #define DCTF_LAYOUT_NAME_BYTES 33u /* 32 hex digits and the NUL */
 

@@ -60,22 +60,30 @@ static bool make_room_to_open(struct dctf_store *store)
     return room.freed > 0;
 }
 
-static enum dctf_err open_db(struct dctf_store *store, char *detail)
+static struct dctf_kv_config kv_config(
+    const struct dctf_store_config *config, struct dctf_heat_config *heat, const char *dir, char *detail)
 {
-    uint64_t memory = store->config.memory_bytes;
-    struct dctf_kv_config config = {
-        .dir = store->layout.db_dir,
+    uint64_t memory = config->memory_bytes;
+
+    return (struct dctf_kv_config){
+        .dir = dir,
         .block_cache_bytes = clamp(memory / 4, 4 * MIB, 256 * MIB),
         /* Also the database's log and what a flush adds at once: small for a small cache. */
-        .write_buffer_bytes = clamp(store->config.size_bytes / 64, MIB, clamp(memory / 8, 2 * MIB, 64 * MIB)),
-        .cache_bytes = store->config.size_bytes,
-        .blob_file_bytes = clamp(store->config.size_bytes / 128, MIB / 2, 64 * MIB),
+        .write_buffer_bytes = clamp(config->size_bytes / 64, MIB, clamp(memory / 8, 2 * MIB, 64 * MIB)),
+        .cache_bytes = config->size_bytes,
+        .blob_file_bytes = clamp(config->size_bytes / 128, MIB / 2, 64 * MIB),
         .merge_record_bytes = dctf_heat_record_bytes(),
         .merge = dctf_heat_merge,
         .expired = dctf_heat_expired,
-        .ctx = &store->heat_config,
+        .ctx = heat,
         .detail = detail,
     };
+}
+
+static enum dctf_err open_db(struct dctf_store *store, char *detail)
+{
+    struct dctf_kv_config config =
+        kv_config(&store->config, &store->heat_config, store->layout.db_dir, detail);
     enum dctf_err err;
 
     if (dctf_layout_begin_opening(&store->layout) >= OPENINGS_MAX) {
@@ -117,6 +125,32 @@ static void load_figures(struct dctf_store *store)
     dctf_maintain_persist(store, false);
 }
 
+static struct dctf_heat_config heat_config(
+    const struct dctf_store_config *config, const struct dctf_clock *clock)
+{
+    return (struct dctf_heat_config){
+        .half_life_ms = config->heat_half_life_ms,
+        .ttl_ms = config->heat_ttl_ms,
+        .clock = clock,
+        .dataset = config->dataset,
+    };
+}
+
+enum dctf_err dctf_store_check(const struct dctf_store_config *config, char *detail)
+{
+    struct dctf_heat_config heat = heat_config(config, config->clock);
+    struct dctf_kv_config kv;
+    enum dctf_err err;
+    char *dir;
+
+    if (asprintf(&dir, "%s/" DCTF_LAYOUT_DB, config->dir) < 0)
+        return DCTF_ERR_NO_MEMORY;
+    kv = kv_config(config, &heat, dir, detail);
+    err = dctf_kv_check(&kv);
+    free(dir);
+    return err;
+}
+
 static void init_store(struct dctf_store *store, const struct dctf_store_config *config)
 {
     store->config = *config;
@@ -125,12 +159,7 @@ static void init_store(struct dctf_store *store, const struct dctf_store_config 
     if (config->clock)
         store->clock = *config->clock;
     store->config.clock = &store->clock;
-    store->heat_config = (struct dctf_heat_config){
-        .half_life_ms = config->heat_half_life_ms,
-        .ttl_ms = config->heat_ttl_ms,
-        .clock = &store->clock,
-        .dataset = config->dataset,
-    };
+    store->heat_config = heat_config(config, &store->clock);
     store->opened_s = (int64_t)time(NULL);
     store->idle_bytes_max = (size_t)(clamp(config->memory_bytes / 8, MIB, 256 * MIB) / DCTF_TABLE_STRIPES);
     pthread_mutex_init(&store->maintain_lock, NULL);

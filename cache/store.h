@@ -48,6 +48,11 @@ struct dctf_store_config {
     const char *owner; /* who holds the directory, for the message of the next one: "pid 12 on /mnt" */
 };
 
+/* Whether the database in the directory is damaged in a way that would end this process when it is opened:
+ * DCTF_ERR_CACHE_CORRUPT, with words in `detail` (≥ 256 bytes). To be called before the process has threads;
+ * all other damage dctf_store_open() tells. */
+DCTF_MUST_CHECK
+enum dctf_err dctf_store_check(const struct dctf_store_config *config, char *detail);
 /* Lock the directory, check its format, open the database, start maintenance.
  * O(1) in cached bytes. DCTF_ERR_CACHE_IN_USE, _FOREIGN, _FORMAT, _CORRUPT, _IO:
  * the raw detail is logged and `detail` (≥ 256 bytes, may be NULL) gets it too. */

@@ -195,7 +195,11 @@ static enum dctf_err load(struct dctf_shard *shard)
     }
     dctf_kv_value_put(&value);
     if (shard->kind == DCTF_RECORD_SMALL) {
-        shard->present_blocks = shard->blocks;
+        err = dctf_kv_touch(store->kv, DCTF_KV_SMALL, id->bytes, sizeof(id->bytes));
+        if (!err)
+            shard->present_blocks = shard->blocks;
+        else if (err == DCTF_ERR_CACHE_CORRUPT)
+            dctf_shard_purge_record(store, id->bytes, sizeof(id->bytes));
         return DCTF_OK;
     }
     load_extents(shard);

@@ -141,11 +141,11 @@ static enum dctf_err open_origin(struct dctf_fs *fs, const struct dctf_fs_config
     return fs->origin->ops->check(fs->origin, wait_ms, detail);
 }
 
-static enum dctf_err open_store(struct dctf_fs *fs, char *detail)
+static struct dctf_store_config store_config(const struct dctf_fs *fs)
 {
     const struct dctf_config *options = fs->config;
-    char owner[512];
-    struct dctf_store_config store = {
+
+    return (struct dctf_store_config){
         .dir = fs->cache_dir,
         .size_bytes = options->cache_size,
         .reserve_bytes = options->cache_reserve,
@@ -156,9 +156,15 @@ static enum dctf_err open_store(struct dctf_fs *fs, char *detail)
         .heat_ttl_ms = options->heat_ttl,
         .scrub = options->scrub,
         .metrics = fs->metrics,
-        .owner = owner,
     };
+}
 
+static enum dctf_err open_store(struct dctf_fs *fs, char *detail)
+{
+    struct dctf_store_config store = store_config(fs);
+    char owner[512];
+
+    store.owner = owner;
     snprintf(owner, sizeof(owner), "pid %d on %.400s", (int)getpid(), fs->mountpoint);
     make_parents(fs->cache_dir);
     return dctf_store_open(&store, detail, &fs->store);
@@ -388,6 +394,23 @@ static struct dctf_fs *fs_alloc(void)
     dctf_list_init(&fs->dir_handles);
     dctf_list_init(&fs->contents);
     return fs;
+}
+
+enum dctf_err dctf_fs_check_cache(const struct dctf_fs_config *config, char *detail)
+{
+    struct dctf_fs *fs = fs_alloc();
+    enum dctf_err err = fs ? DCTF_OK : DCTF_ERR_NO_MEMORY;
+
+    *detail = '\0';
+    if (!err)
+        err = fill_identity(fs, config);
+    if (!err) {
+        struct dctf_store_config store = store_config(fs);
+
+        err = dctf_store_check(&store, detail);
+    }
+    dctf_fs_free(fs);
+    return err;
 }
 
 enum dctf_err dctf_fs_new(const struct dctf_fs_config *config, char *detail, struct dctf_fs **out)

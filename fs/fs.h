@@ -25,6 +25,9 @@ struct dctf_fs_config {
     const struct dctf_origin_scheme *schemes;
 };
 
+/* Before the process has threads: DCTF_ERR_CACHE_CORRUPT and words when opening the cache would end it. */
+DCTF_MUST_CHECK
+enum dctf_err dctf_fs_check_cache(const struct dctf_fs_config *config, char *detail);
 /* Open source and cache and prepare the session. On failure *out is NULL and
  * `detail` (≥ 256 bytes) says in words what is wrong. */
 DCTF_MUST_CHECK

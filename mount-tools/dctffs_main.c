@@ -304,14 +304,19 @@ static void serve(struct run *run, struct dctf_fs *fs)
     }
 }
 
-static void make_fs(struct run *run)
+static struct dctf_fs_config fs_config(const struct run *run)
 {
-    struct dctf_fs_config config = {
+    return (struct dctf_fs_config){
         .config = &run->config,
         .source = run->config.source,
         .mountpoint = run->mountpoint,
         .schemes = run->schemes,
     };
+}
+
+static void make_fs(struct run *run)
+{
+    struct dctf_fs_config config = fs_config(run);
     char detail[256] = "";
     struct dctf_fs *fs;
     enum dctf_err err = dctf_fs_new(&config, detail, &fs);
@@ -347,14 +352,18 @@ static enum dctf_err set_up_log(struct run *run, char *detail)
 /* In the daemon. Signals are blocked before the first thread, so that all inherit it. */
 static void run_daemon(struct run *run)
 {
+    struct dctf_fs_config config = fs_config(run);
     char detail[256];
     enum dctf_err err = set_up_log(run, detail);
 
+    if (!err) {
+        dctf_daemon_prepare_process();
+        err = dctf_fs_check_cache(&config, detail);
+    }
     if (err) {
-        fail(run, err, detail);
+        fail(run, err, detail[0] ? detail : dctf_err_text(err));
         return;
     }
-    dctf_daemon_prepare_process();
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&run->signals);
     sigaddset(&run->signals, SIGTERM);

@@ -452,6 +452,59 @@ static void test_recover_after_disk_full(void **state)
     free(value);
 }
 
+/* Flip bits where the only table in the directory begins: in its first data block. */
+static void damage_table(void)
+{
+    char path[400];
+    struct dirent *entry;
+    DIR *files = opendir(dir);
+    unsigned tables = 0;
+
+    assert_non_null(files);
+    while ((entry = readdir(files))) {
+        int fd;
+
+        if (!strstr(entry->d_name, ".sst"))
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+        fd = open(path, O_WRONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        assert_int_equal(pwrite(fd, "\xff\xff\xff\xff", 4, 0), 4);
+        close(fd);
+        tables++;
+    }
+    closedir(files);
+    assert_int_equal(tables, 1);
+}
+
+/* Without checksums, RocksDB believes what it finds in a block, lengths too. */
+static void test_touch_finds_a_damaged_block(void **state)
+{
+    size_t len = 100000;
+    char *bytes = calloc(1, len);
+    struct dctf_kv_value value;
+    struct dctf_kv *kv;
+
+    (void)state;
+    assert_non_null(bytes);
+    assert_int_equal(open_kv(&kv), DCTF_OK);
+    put(kv, DCTF_KV_SMALL, "key", bytes, len, DCTF_KV_UNLOGGED);
+    assert_int_equal(dctf_kv_touch(kv, DCTF_KV_SMALL, "key", 3), DCTF_OK);
+    dctf_kv_close(kv);
+    assert_int_equal(open_kv(&kv), DCTF_OK);
+    assert_int_equal(dctf_kv_touch(kv, DCTF_KV_SMALL, "none", 4), DCTF_OK);
+    assert_int_equal(dctf_kv_touch(kv, DCTF_KV_SMALL, "key", 3), DCTF_OK);
+    assert_int_equal(dctf_kv_get(kv, DCTF_KV_SMALL, "key", 3, &value), DCTF_OK);
+    assert_int_equal(value.len, len);
+    dctf_kv_value_put(&value);
+    dctf_kv_close(kv);
+    damage_table();
+    assert_int_equal(open_kv(&kv), DCTF_OK);
+    assert_int_equal(dctf_kv_touch(kv, DCTF_KV_SMALL, "key", 3), DCTF_ERR_CACHE_CORRUPT);
+    dctf_kv_close(kv);
+    free(bytes);
+}
+
 /* Damage each file in turn; opening and reading must answer, never abort. */
 static void test_open_damaged(void **state)
 {
@@ -525,6 +578,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_collect_in_little_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_recover_waits_for_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_recover_after_disk_full, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_touch_finds_a_damaged_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_open_damaged, set_up, tear_down),
     };
 
