@@ -239,11 +239,15 @@ static bool is_written(struct dctf_coordinator *coordinator, const uint64_t *nod
 static enum dctf_err judge(struct dctf_coordinator *coordinator, struct dctf_redis *redis)
 {
     struct dctf_exclusion_state *state = &coordinator->exclusion;
+    struct dctf_exclusion_times times = {.now_ms = dctf_coordinator_now_ms(coordinator),
+        .after_ms = coordinator->place.exclude_after_ms,
+        .calm_ms = state->calm_ms};
     uint64_t *nodes;
     size_t count;
-    enum dctf_err err = dctf_exclusion_judge(state->asking, state->asking_count, state->reports,
-        state->report_count, coordinator->place.exclude_after_ms, &nodes, &count);
+    enum dctf_err err = dctf_exclusion_judge(
+        state->asking, state->asking_count, state->reports, state->report_count, &times, &nodes, &count);
 
+    state->calm_ms = times.calm_ms;
     if (err)
         return err;
     if (!is_written(coordinator, nodes, count))

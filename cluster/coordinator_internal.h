@@ -90,6 +90,7 @@ struct dctf_exclusion_state {
     size_t asking_count, asked;
     struct dctf_unreached_report *reports;
     size_t report_count;
+    uint64_t calm_ms;                            /* dctf_exclusion_times */
     uint64_t version, written_fence, written_ms; /* of what this node wrote */
     uint64_t *nodes;                             /* who is left out */
     size_t count;

@@ -112,8 +112,8 @@ static bool vote(struct ballot *ballot, const struct dctf_unreached_report *repo
 }
 
 enum dctf_err dctf_exclusion_judge(const struct dctf_node *members, size_t count,
-    const struct dctf_unreached_report *reports, size_t report_count, uint64_t after_ms, uint64_t **out,
-    size_t *out_count)
+    const struct dctf_unreached_report *reports, size_t report_count, struct dctf_exclusion_times *times,
+    uint64_t **out, size_t *out_count)
 {
     struct ballot ballot = {.candidates = calloc(count + 1, sizeof(*ballot.candidates)), .count = count};
     bool few;
@@ -135,8 +135,10 @@ enum dctf_err dctf_exclusion_judge(const struct dctf_node *members, size_t count
     qsort(ballot.candidates, count, sizeof(*ballot.candidates), compare_candidates);
     /* Those that are missed since a moment ago count as well when it is about how many there are: of a half
      * that is cut off some would be left out first otherwise, and taken back when the others follow. */
-    few = vote(&ballot, reports, report_count, 0) && vote(&ballot, reports, report_count, after_ms);
-    for (size_t i = 0; few && i < count; i++) {
+    few = vote(&ballot, reports, report_count, 0) && vote(&ballot, reports, report_count, times->after_ms);
+    if (!few)
+        times->calm_ms = times->now_ms + times->after_ms;
+    for (size_t i = 0; times->now_ms >= times->calm_ms && i < count; i++) {
         if (ballot.candidates[i].out)
             (*out)[(*out_count)++] = ballot.candidates[i].id;
     }

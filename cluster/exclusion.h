@@ -8,7 +8,8 @@
  * member is left out when more than half of the others, and at least two, have not reached it for
  * `after_ms`. Those that are left out have no say: a node behind a cut link complains of all
  * others. When those that the others do not reach, however short, are half of the members that serve, or
- * more, nobody is left out.
+ * more, nobody is left out, nor for `after_ms` from then: while such a split ends, links are found to be
+ * mended one by one, and the complaints that remain look like those of a few.
  *
  * Threads:   any thread. Pure.
  * Ownership: the result is the caller's to free().
@@ -40,12 +41,18 @@ struct dctf_unreached_report {
 
 uint64_t dctf_exclusion_id(const char *node);
 
+struct dctf_exclusion_times {
+    uint64_t now_ms, after_ms;
+    uint64_t
+        calm_ms; /* until then nobody is left out: kept from one judgement to the next, 0 before the first */
+};
+
 /* Who is to be left out, in ascending order; DCTF_ERR_NO_MEMORY. At most one report of a node; those of nodes
  * that are no members do not count. Members of weight 0 are nobody's home and stay. */
 DCTF_MUST_CHECK
 enum dctf_err dctf_exclusion_judge(const struct dctf_node *members, size_t count,
-    const struct dctf_unreached_report *reports, size_t report_count, uint64_t after_ms, uint64_t **out,
-    size_t *out_count);
+    const struct dctf_unreached_report *reports, size_t report_count, struct dctf_exclusion_times *times,
+    uint64_t **out, size_t *out_count);
 
 /* Whether `ids`, in ascending order, names the node. */
 bool dctf_exclusion_has(const uint64_t *ids, size_t count, uint64_t id);

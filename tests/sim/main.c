@@ -38,6 +38,12 @@ static const struct scenario scenarios[] = {
         "without it the simulator finds the circle."},
     {"placement", scenario_placement, "Placement",
         "Rendezvous hashing of features, two nodes a host, 16 a rack."},
+    {"exclusion", scenario_exclusion, "Nodes that others do not reach",
+        "A member that most others have not reached for 60 s is nobody's home until they do. Cut links are "
+        "noticed within 4 s, mended ones within 30; reports are 5 s apart, judgements 10. Nobody is left out "
+        "whom most "
+        "others reach, nor half of all; who is to be left out is so by 81 s and as long as it lasts, "
+        "all are back 47 s after it ends, and nobody changes more than twice."},
     {"policy", scenario_policy, "Policy",
         "An interval is 30 s; mean six passes per feature and interval; features of 1 to 64 MiB; at most 64 "
         "changes and 1 % of all bytes copied at once; the hot set is read eight times as much as the rest, "
@@ -98,7 +104,8 @@ static void print_preface(const struct settings *settings)
         "# Simulation of the cluster\n\n"
         "Written by the simulator of `tests/sim`, which runs the cluster's pure parts (placement, past "
         "homes, "
-        "breakers, hedges, policy, gate) and a model of the requests around them in virtual time, on one "
+        "breakers, hedges, exclusion, policy, gate) and a model of the requests around them in virtual time, "
+        "on one "
         "thread, without sockets:\n\n"
         "    build/release/tests/cluster_sim --full --markdown --seed %" PRIu64
         " > docs/cluster-simulation.md\n\n"

@@ -64,6 +64,7 @@ void scenario_coldstart(struct sim_run *run);
 void scenario_churn(struct sim_run *run);
 void scenario_views(struct sim_run *run);
 void scenario_placement(struct sim_run *run);
+void scenario_exclusion(struct sim_run *run);
 void scenario_policy(struct sim_run *run);
 void scenario_gate(struct sim_run *run);
 

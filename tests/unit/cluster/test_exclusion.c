@@ -24,11 +24,13 @@ struct world {
     uint64_t misses[MOST][MOST];
     bool out[MOST]; /* the judgement */
     size_t out_count;
+    struct dctf_exclusion_times times;
 };
 
 static void make(struct world *world, size_t count)
 {
     memset(world, 0, sizeof(*world));
+    world->times.after_ms = AFTER_MS;
     world->count = count;
     for (size_t i = 0; i < count; i++) {
         snprintf(world->nodes[i].id, sizeof(world->nodes[i].id), "n%zu", i);
@@ -65,8 +67,8 @@ static void judge(struct world *world)
                     (struct dctf_unreached){dctf_exclusion_id(world->nodes[b].id), world->misses[a][b]};
         }
     }
-    assert_int_equal(dctf_exclusion_judge(world->nodes, world->count, reports, world->count, AFTER_MS, &out,
-                         &world->out_count),
+    assert_int_equal(dctf_exclusion_judge(world->nodes, world->count, reports, world->count, &world->times,
+                         &out, &world->out_count),
         DCTF_OK);
     for (size_t i = 0; i < world->count; i++)
         world->out[i] = dctf_exclusion_has(out, world->out_count, dctf_exclusion_id(world->nodes[i].id));
@@ -174,6 +176,10 @@ static void test_count_who_was_missed_later(void **state)
     assert_int_equal(world.out_count, 0);
     for (size_t from = 0; from < 6; from++) /* one of them is back */
         world.misses[from][2] = world.misses[2][from] = 0;
+    world.times.now_ms = AFTER_MS - 1;
+    judge(&world);
+    assert_int_equal(world.out_count, 0); /* the others may be back as well in a moment */
+    world.times.now_ms = AFTER_MS;
     judge(&world);
     assert_int_equal(world.out_count, 1);
     assert_true(world.out[0]);
