@@ -92,6 +92,10 @@ struct dctf_fs {
     bool ended; /* the session's loop is over */
 };
 
+/* fs/identity.c: source, mount point, dataset, node, memory and place of the cache. */
+DCTF_MUST_CHECK
+enum dctf_err dctf_fs_identify(struct dctf_fs *fs, const struct dctf_fs_config *config);
+
 /* fs/leave.c: end all that waits in the kernel for this daemon, once nobody answers it any more. Best
  * effort: needs the control filesystem in /sys/fs/fuse/connections. */
 void dctf_fs_abort(struct dctf_fs *fs);
