@@ -273,7 +273,7 @@ class S3Server:
         """One request, exactly as told, on a connection of its own."""
         port = self.tls_port if tls else self.port
         if tls:
-            connection = http.client.HTTPSConnection('localhost', port, timeout=limit(seconds),
+            connection = http.client.HTTPSConnection('127.0.0.1', port, timeout=limit(seconds),
                                                      context=ssl.create_default_context(cafile=self.ca_file))
         else:
             connection = http.client.HTTPConnection('127.0.0.1', port, timeout=limit(seconds))
