@@ -65,6 +65,9 @@ print(*(one.getsockname()[1] for one in held))
 PYTHON
 }
 
+# Where the OSD's plugins lie: the packages of Debian 13 look below the working directory.
+classes_dir() { find /usr/lib -maxdepth 2 -type d -name rados-classes -print -quit; }
+
 write_conf() {
     local fsid=$1 mon2=$2 mon1=$3 port=$4
     cat >"$dir/ceph.conf" <<CONF
@@ -103,6 +106,7 @@ mon data avail warn = 2
 [osd.0]
 osd data = $dir/osd
 osd objectstore = memstore
+osd class dir = $(classes_dir)
 memstore device bytes = 4294967296
 [client.rgw]
 rgw frontends = beast endpoint=127.0.0.1:$port tcp_nodelay=1
