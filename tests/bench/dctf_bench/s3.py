@@ -23,7 +23,7 @@ files rclone and s3fs read the first 2,000 only, since they take minutes for all
 SHARD = 'shard.bin'
 FILE_BYTES = 64 * 1024
 FIRST = 40  # shards for the first byte
-LINKS = ('2.5gbit', '5gbit')
+LINKS = ('2.5gbit', '5gbit', '10gbit')
 OTHERS_FILES = 2000  # of the small ones: others take minutes for all of them
 
 
@@ -105,7 +105,7 @@ def large(work, results):
 
 
 def through_link(work, results):
-    size = host.fits(work.pick(host.GIB, 128 * host.MIB), work.dir, disk_copies=4)
+    size = host.fits(work.pick(2 * host.GIB, 128 * host.MIB), work.dir, disk_copies=4)
     net = Switched(work)
     dataset = work.dataset('large', [(SHARD, size)])
     with net.near.inside():
